@@ -23,7 +23,7 @@ from typing import Any, NoReturn, TextIO
 import duckdb  # noqa: F401, so that no reader has to
 
 from pairmark.service.datasets.confined import FileLimits, Upload
-from pairmark.service.datasets.inspection import inspected
+from pairmark.service.datasets.inspection import inspect_upload
 from pairmark.service.datasets.reader import read_dataset
 from pairmark.service.datasets.table_bodies import write_as_json
 from pairmark.service.errors import PairmarkError, storage_errors
@@ -110,7 +110,7 @@ def _dataset(limits: FileLimits, *, out: str, scratch: str, **task: Any) -> dict
 
 
 def _inspection(limits: FileLimits, *, work: str, **task: Any) -> dict[str, Any]:
-    return inspected(Upload(limits=limits, **task), Path(work)).model_dump(mode="json")
+    return inspect_upload(Upload(limits=limits, **task), Path(work)).model_dump(mode="json")
 
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {

@@ -154,7 +154,7 @@ def return_memory() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def connected(address: str, seconds: float) -> Any:
+def dask_client(address: str, seconds: float) -> Any:
     """A client of the cluster.
 
     Raises

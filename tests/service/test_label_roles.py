@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from pairmark.models.calibration.operating_point import InsufficientCalibrationData
 from pairmark.schemas.datasets import DatasetRequest
 from pairmark.service.cli import app
-from pairmark.service.datasets.guarantees import promise_of, shares_for, ways_from
+from pairmark.service.datasets.guarantees import expected_guarantee, shares_for, ways_from
 from pairmark.service.errors import ChooseProtocol, InvalidInput
 from pairmark.service.runtime.operating_points import PointRequest
 from pairmark.service.runtime.runtime import Runtime
@@ -236,7 +236,7 @@ def test_few_people_hear_what_they_can_have_instead_of_their_target(deployment):
 
 
 def test_a_refusal_says_what_is_to_be_had_and_what_the_rate_takes() -> None:
-    promise = promise_of(400, 0.25, protocol="open-set")
+    promise = expected_guarantee(400, 0.25, protocol="open-set")
     ways = ways_from(0.001, promise.smallest_fpr, 5990, "people")
     assert [(way["fpr"], way["command"], way["text"]) for way in ways] == [
         (0.059, "fpr=0.059", "5.9 %: retry with this rate"),
@@ -262,7 +262,7 @@ def test_a_target_leaves_thirty_people_to_test_on_where_it_can(people_there: int
 def test_plan_and_dataset_name_one_number_of_people(share: float) -> None:
     planned = CliRunner().invoke(app, ["plan", "--fpr", "0.001", "--json"])
     plan = json.loads(planned.output)
-    promise = promise_of(2_400, share, protocol="open-set", calibration_units=598)
+    promise = expected_guarantee(2_400, share, protocol="open-set", calibration_units=598)
     total = plan["needs"][0]["dataset_people"]
     assert total == 2_400 + promise.more_units == 11_980
     assert plan["text"].startswith(

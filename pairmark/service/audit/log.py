@@ -155,7 +155,7 @@ SAID: dict[Repair, str] = {
 }
 
 
-def recovered(session: Session, now: float, repair: Repair, resource: str, **facts: Any) -> None:
+def record_recovery(session: Session, now: float, repair: Repair, resource: str, **facts: Any) -> None:
     """Note a repair, in the caller's transaction.
 
     Parameters

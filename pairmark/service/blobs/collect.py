@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from pairmark.service.audit.log import recovered
+from pairmark.service.audit.log import record_recovery
 from pairmark.service.blobs.local import Blobs
 from pairmark.service.db import Database
 from pairmark.service.errors import StorageFailed
@@ -74,7 +74,7 @@ def sweep_unfinished(db: Database, blobs: Blobs, deleted: Sequence[str] = ()) ->
     if unfinished or deleted:
         with db.write() as session:
             facts = {"unfinished": unfinished, "blobs": len(deleted)}
-            recovered(session, db.now(session), "storage", "storage", **facts)
+            record_recovery(session, db.now(session), "storage", "storage", **facts)
 
 
 def last_finished(db: Database) -> float | None:

@@ -13,7 +13,7 @@ from pairmark.service.cli.operating import open_stores
 from pairmark.service.cli.options import (
     Confidence,
     UrlOption,
-    connected,
+    client_for,
     params_of,
     rate,
     require_database,
@@ -152,7 +152,7 @@ def plan(
     if (fpr is None) == (model is None):
         raise typer.BadParameter("expected --fpr, of a model to come, or --model, of one that is calibrated")
     if model is not None:
-        with connected(url) as client:
+        with client_for(url) as client:
             rates = client.report(*resolve(client, model)).json["promises"]
         by_people = [{"fpr": each["fpr"], "by_people": each["by_people"]} for each in rates]
         if not any(each["by_people"] for each in rates):

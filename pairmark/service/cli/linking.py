@@ -13,7 +13,7 @@ import typer
 
 from pairmark.service.cli import output
 from pairmark.service.cli.matching import ask_pair
-from pairmark.service.cli.options import ColumnTypes, Members, column_types, given, rate
+from pairmark.service.cli.options import ColumnTypes, Members, column_types, given_members, rate
 from pairmark.service.errors import PairmarkError
 
 if TYPE_CHECKING:
@@ -231,7 +231,7 @@ def link(
             recall=recall,
             rules=_columns_of(rule),
             must=_columns_of(same),
-            **given(plain_options),
+            **given_members(plain_options),
             frequencies={name: path.name[:200] for name, path in frequency_files.items()} or None,
         )
         path = paths.get("output", folder / "links.csv")

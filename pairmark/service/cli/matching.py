@@ -13,7 +13,7 @@ from pairmark.service.cli.models import resolve
 from pairmark.service.cli.options import (
     Connection,
     Members,
-    given,
+    given_members,
     point_of,
     read_records,
     read_table,
@@ -46,7 +46,7 @@ def similarity(
 ) -> None:
     """Score pairs row by row, or one point against many."""
     sides = [_side(side, client, scoring.model) for side in (left, right)]
-    scores = client.similarity(*sides, **given(scoring)).tolist()
+    scores = client.similarity(*sides, **given_members(scoring)).tolist()
     rows = [(at, f"{score:.6g}") for at, score in enumerate(scores)]
     output.show({"scores": scores}, output.table(("pair", "score"), rows, empty="no pairs", most=SHOWN))
 
@@ -65,7 +65,7 @@ def match(
     if deciding.fpr is None and deciding.decision is None:
         raise typer.BadParameter("expected --fpr, or --decision best-f1")
     sides = [_side(side, client, deciding.model) for side in (left, right)]
-    answer = client.match(*sides, **given(deciding))
+    answer = client.match(*sides, **given_members(deciding))
     decisions = answer.decisions or [
         "match" if is_match else "different" for is_match in answer.matches.tolist()
     ]

@@ -24,9 +24,9 @@ from pairmark.service.cli.options import (
     RightFile,
     TableFile,
     UrlOption,
+    client_for,
     column_types,
-    connected,
-    given,
+    given_members,
     params_of,
     read_spec,
     settings,
@@ -68,10 +68,16 @@ def add_dataset(
     right_file: RightFile = None,
 ) -> None:
     """Upload a dataset."""
-    options = {**given(reading), "columns": column_types(column)}
+    options = {**given_members(reading), "columns": column_types(column)}
     with output.progress_bar(f"uploading {file.name}") as progress:
         dataset = client.add_dataset(
-            name, file, pairs=pairs, right_file=right_file, progress=progress, **options, **given(contents)
+            name,
+            file,
+            pairs=pairs,
+            right_file=right_file,
+            progress=progress,
+            **options,
+            **given_members(contents),
         )
     output.show(dataset, lambda to: _show_dataset(to, dataset.json))
 
@@ -88,7 +94,7 @@ def inspect_dataset(
     right_file: RightFile = None,
 ) -> None:
     """Show how a file would be read and which rate it supports, without storing it."""
-    options = {**given(reading), "columns": column_types(column)}
+    options = {**given_members(reading), "columns": column_types(column)}
     with output.progress_bar(f"reading {file.name}") as progress:
         inspection = client.inspect_dataset(
             file, pairs=pairs, right_file=right_file, progress=progress, **options
@@ -164,7 +170,7 @@ def show_model(client: Connection, ref: Ref) -> None:
         _show_measured(to, version.json)
         suspects = facts.get("suspects") or {}
         output.warn(to, [suspects["text"]] if suspects.get("text") else [])
-        show_promise(to, version.json)
+        show_guarantee(to, version.json)
 
     output.show(version, human)
 
@@ -181,7 +187,7 @@ def promote_model(
 ) -> None:
     """Move an alias to a version. Running services switch by themselves."""
     name, number = resolve(client, ref)
-    promotion = client.promote(name, number, alias, **given(moving))
+    promotion = client.promote(name, number, alias, **given_members(moving))
     output.show(promotion, f"{name}@{alias} is now version {number}")
 
 
@@ -242,7 +248,7 @@ def _show_dataset(to: Console, dataset: dict[str, Any]) -> None:
     output.details({"dataset": f"{dataset['name']}:{dataset['version']}", **of})(to)
     if dataset["existing"]:
         to.print("the newest version has this content already: nothing was added")
-    show_promise(to, dataset)
+    show_guarantee(to, dataset)
     if dataset["n_pairs"] and dataset["population"] is None:
         to.print(
             "guarantee: depends on how the list of pairs came about. Name it with `pairmark train --listing all` "
@@ -259,7 +265,7 @@ def _show_inspection(to: Console, file: Path, inspection: dict[str, Any]) -> Non
         to.print(f"it would be refused: {inspection['problem']}", style="yellow")
         return
     output.facts({key: inspection[key] for key in ("rows", "features", "n_labels", "ranking_labels")})(to)
-    show_promise(to, inspection)
+    show_guarantee(to, inspection)
     to.print(f"keep it with: pairmark datasets add NAME {shlex.quote(str(file))} and the same options")
 
 
@@ -306,12 +312,12 @@ def train(
     Exit code 3: trained, but its calibration does not support --target-fpr; production then stays as it is.
     """
     options = {
-        **given(request),
-        **given(extras),
+        **given_members(request),
+        **given_members(extras),
         "promote": {"true": True, "false": False}.get(promote or "", promote),
     }
-    job = _job_request(spec, options, given(evaluation), param or [])
-    with connected(url) as client:
+    job = _job_request(spec, options, given_members(evaluation), param or [])
+    with client_for(url) as client:
         if strangers is not None:
             job.setdefault("evaluation", {})["strangers"] = _dataset_of(client, strangers)
         submitted = _submitted(client, job)
@@ -355,7 +361,7 @@ def evaluate(
 ) -> None:
     """Measure a version on another dataset: its ROC curve, and the rates at its thresholds."""
     name, number = resolve(client, model)
-    report = client.evaluate(name, number, dataset, **given(measuring))
+    report = client.evaluate(name, number, dataset, **given_members(measuring))
 
     def human(to: Console) -> None:
         output.details({**report.json, "warnings": None, "roc": None})(to)
@@ -456,7 +462,7 @@ def _show_trained(
     to.print(f"{version['model']}:{version['version']}  {version['kind']}", style="bold")
     _show_measured(to, version)
     to.print("\n" + str(job.get("message") or ""))
-    show_promise(to, version)
+    show_guarantee(to, version)
     show_by_people(to, rates)
 
 
@@ -476,7 +482,7 @@ def show_by_people(to: Console, rates: list[dict[str, Any]]) -> None:
             output.table(tuple(row), [row])(to)
 
 
-def show_promise(to: Console, of: dict[str, Any]) -> None:
+def show_guarantee(to: Console, of: dict[str, Any]) -> None:
     """What a dataset or version can guarantee, in a sentence; where that depends on what its labels are, in two."""
     if of.get("promise"):
         to.print(f"guarantee: {of['promise']['text']}")

@@ -209,7 +209,7 @@ NewConnection = Annotated["Client", Connects(creates=True)]
 
 
 @contextmanager
-def connected(url: str | None, *, creates: bool = False) -> Iterator[Client]:
+def client_for(url: str | None, *, creates: bool = False) -> Iterator[Client]:
     """See `Connects`."""
     if url:
         from pairmark.client import Client
@@ -401,7 +401,7 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
             command(**values)
             return
         name, connects = connection
-        with connected(values.pop("url"), creates=connects.creates) as client:
+        with client_for(values.pop("url"), creates=connects.creates) as client:
             command(**values, **{name: client})
 
     run.__annotations__ = {argument.name: argument.annotation for argument in arguments}
@@ -409,7 +409,7 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-def given(request: BaseModel) -> dict[str, Any]:
+def given_members(request: BaseModel) -> dict[str, Any]:
     """The options of a request that were given."""
     return {name: getattr(request, name) for name in request.model_fields_set}
 

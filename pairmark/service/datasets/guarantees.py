@@ -36,7 +36,7 @@ FEWEST_TESTED = 30
 """People that a target leaves to test on, unless it takes them too: the figures of fewer say little."""
 
 
-def promise_of(
+def expected_guarantee(
     units: int,
     fraction: float = CALIBRATION_FRACTION,
     *,
@@ -55,15 +55,15 @@ def promise_of(
     population : the classes among which a closed-set promise holds.
     smallest_fpr : the smallest rate, where a calibration has shown it.
     """
-    own = round(units * fraction) if calibration_units is None else calibration_units
-    support = reach(own, different_share=different_share)
+    n_calibrating = round(units * fraction) if calibration_units is None else calibration_units
+    support = reach(n_calibrating, different_share=different_share)
     if smallest_fpr is not None:
         support = replace(support, smallest_fpr=smallest_fpr)
     unit = "people" if protocol == "open-set" else "samples"
     # A dataset that only calibrates is not split.
     total = support.next_units if fraction == 1 else total_units(support.next_units)
     missing_units = max(0, total - units)
-    text = f"{own:,} of {units:,} {unit} calibrate. {_supported(support, population)}"
+    text = f"{n_calibrating:,} of {units:,} {unit} calibrate. {_supported(support, population)}"
     next_percent = f"{100 * support.next_fpr:g} %"
     if missing_units:
         text += f"; {next_percent} takes {missing_units:,} more {unit}"
@@ -73,14 +73,14 @@ def promise_of(
         fewest_tpr, ample_tpr = (expected_tpr(support.smallest_fpr, multiple) for multiple in (1, _AMPLE))
         text += (
             f". At the smallest rate, a model that could recognize {100 * BEST_TPR:.0f} % recognizes about "
-            f"{100 * fewest_tpr:.0f} %, and {100 * ample_tpr:.0f} % if {_AMPLE * own:,} {unit} calibrate"
+            f"{100 * fewest_tpr:.0f} %, and {100 * ample_tpr:.0f} % if {_AMPLE * n_calibrating:,} {unit} calibrate"
         )
     return Promise(
         protocol=protocol,
         counted=unit,
         units=units,
         calibration_fraction=fraction,
-        calibration_units=own,
+        calibration_units=n_calibrating,
         confidence=support.confidence,
         smallest_fpr=support.smallest_fpr,
         next_fpr=support.next_fpr,
@@ -90,13 +90,13 @@ def promise_of(
     )
 
 
-def sample_promise(n_different: int, population: int) -> Promise:
+def sample_guarantee(n_different: int, population: int) -> Promise:
     """The rates that different pairs support which were drawn at random from a list of pairs."""
-    own = round(n_different * (1 - TEST_FRACTION))
+    n_calibrating = round(n_different * (1 - TEST_FRACTION))
     # Two people make one pair that shares nobody with another.
-    support = reach(2 * own)
+    support = reach(2 * n_calibrating)
     of_list = f"a list of {population:,} pairs"
-    text = f"{own:,} of {n_different:,} negative pairs calibrate that were drawn at random from {of_list}."
+    text = f"{n_calibrating:,} of {n_different:,} negative pairs calibrate that were drawn at random from {of_list}."
     missing_pairs = max(0, math.ceil(support.next_units / 2 / (1 - TEST_FRACTION)) - n_different)
     text += f" {_supported(support, 'that list')}"
     return Promise(
@@ -104,7 +104,7 @@ def sample_promise(n_different: int, population: int) -> Promise:
         counted="pairs",
         units=n_different,
         calibration_fraction=1 - TEST_FRACTION,
-        calibration_units=own,
+        calibration_units=n_calibrating,
         confidence=support.confidence,
         smallest_fpr=support.smallest_fpr,
         next_fpr=support.next_fpr,
@@ -114,11 +114,11 @@ def sample_promise(n_different: int, population: int) -> Promise:
     )
 
 
-def list_promise(units: int, origin: str) -> Promise | None:
+def list_guarantee(units: int, origin: str) -> Promise | None:
     """What listed pairs of so many people can promise: nothing, and why, unless they are all pairs of named people."""
     nothing = nothing_guaranteed(origin)
     if nothing is None:
-        return promise_of(units, protocol="open-set")
+        return expected_guarantee(units, protocol="open-set")
     return Promise(
         protocol="open-set",
         counted="people",
@@ -304,15 +304,15 @@ def units_of(
     return rows, 1 - sum((count / rows) ** 2 for count in label_counts.values())
 
 
-def dataset_promise(summary: Mapping[str, Any], rows: int) -> Promise | None:
+def dataset_guarantee(summary: Mapping[str, Any], rows: int) -> Promise | None:
     """What a job on a dataset could promise by its defaults; None where the size does not say: rankings, rows without
     labels; or where it depends on what the labels are."""
     protocol = protocol_of(summary.get("label_role", "label"), summary["n_labels"])
     if summary.get("listed") is not None:
-        return list_promise(summary["listed"]["units"], summary["listed"]["origin"])
+        return list_guarantee(summary["listed"]["units"], summary["listed"]["origin"])
     if summary.get("population"):
-        return sample_promise(summary["n_drawn_different"], summary["population"])
-    return None if protocol is None else _promise_under(protocol, summary, rows)
+        return sample_guarantee(summary["n_drawn_different"], summary["population"])
+    return None if protocol is None else _guarantee_under(protocol, summary, rows)
 
 
 def protocol_choices(summary: Mapping[str, Any], rows: int) -> list[ProtocolChoice]:
@@ -329,20 +329,20 @@ def protocol_choices(summary: Mapping[str, Any], rows: int) -> list[ProtocolChoi
             role=role,
             protocol=_PROTOCOLS[role],
             meaning=meaning,
-            promise=_promise_under(_PROTOCOLS[role], summary, rows),
+            promise=_guarantee_under(_PROTOCOLS[role], summary, rows),
         )
         for role, meaning in meanings.items()
     ]
 
 
-def _promise_under(protocol: str, summary: Mapping[str, Any], rows: int) -> Promise | None:
+def _guarantee_under(protocol: str, summary: Mapping[str, Any], rows: int) -> Promise | None:
     n_labels = summary["n_labels"]
     if summary["n_pairs"] or n_labels < 2 or summary["ranking_labels"]:
         return None
     counts = dict(summary["label_counts"])
     units, different = units_of(n_labels=n_labels, rows=rows, label_counts=counts, protocol=protocol)
     population = population_of(n_labels) if protocol == "closed-set" else None
-    return promise_of(
+    return expected_guarantee(
         units,
         protocol=protocol,
         different_share=different,

@@ -17,7 +17,7 @@ from pairmark.service.blobs import Blobs, delete_unused, hold
 from pairmark.service.datasets import repository
 from pairmark.service.datasets.confined import FORMATS, FileLimits, format_of, parsed
 from pairmark.service.datasets.data import LabelledData, load_data, vector_of
-from pairmark.service.datasets.guarantees import dataset_promise, protocol_choices
+from pairmark.service.datasets.guarantees import dataset_guarantee, protocol_choices
 from pairmark.service.datasets.table_bodies import TableForm
 from pairmark.service.db import Database
 from pairmark.service.errors import Conflict, InvalidInput, TooLarge, storage_errors
@@ -280,7 +280,7 @@ def dataset_out(row: DatasetRow, *, existing: bool = False) -> DatasetOut:
         **{name: getattr(row, name) for name in ("id", "name", "version", "sha256", "rows", "features")},
         size_bytes=row.size_bytes,
         label_counts=dict(row.summary["label_counts"]),
-        promise=dataset_promise(row.summary, row.rows),
+        promise=dataset_guarantee(row.summary, row.rows),
         choices=protocol_choices(row.summary, row.rows),
         created_at=iso(row.created_at),
         chosen=row.summary["spec"].get("chosen", False),

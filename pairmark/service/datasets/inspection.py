@@ -12,7 +12,7 @@ from pairmark.models.records.cells import number_of
 from pairmark.models.records.inference import ColumnNotes, is_id_name, notes_of
 from pairmark.schemas.datasets import ColumnOut, DatasetRequest, InspectionOut, RecordColumnOut
 from pairmark.service.datasets.confined import Upload
-from pairmark.service.datasets.guarantees import dataset_promise, protocol_choices
+from pairmark.service.datasets.guarantees import dataset_guarantee, protocol_choices
 from pairmark.service.datasets.reader import Npz, read_dataset
 from pairmark.service.datasets.tabular import TableFile
 from pairmark.service.datasets.writer import as_text
@@ -29,7 +29,7 @@ _MOSTLY_DISTINCT = 0.9
 """Share of different values from which on a column that is named like an id is one."""
 
 
-def inspected(upload: Upload, work: Path) -> InspectionOut:
+def inspect_upload(upload: Upload, work: Path) -> InspectionOut:
     """Read a file as `Datasets.add` would, roles that are not named inferred where that is possible."""
     requested_roles = upload.request.roles
     scratch, out = work / "scratch", work / "dataset"
@@ -118,7 +118,7 @@ def inspected(upload: Upload, work: Path) -> InspectionOut:
         label_counts=dict(summary["label_counts"]),
         ranking_labels=summary["ranking_labels"],
         warnings=summary["warnings"],
-        promise=dataset_promise(summary, len(data)),
+        promise=dataset_guarantee(summary, len(data)),
         choices=protocol_choices(summary, len(data)),
         problem=None,
     )

@@ -194,7 +194,7 @@ _VECTOR = re.compile(r"(.*)\[\d*\]")
 _NUMBERS = re.compile(r"(U?(TINY|SMALL|BIG|HUGE)INT|U?INTEGER|FLOAT|DOUBLE|DECIMAL\(.*\)|BOOLEAN)")
 
 
-def connected(scratch: Path, limits: FileLimits) -> duckdb.DuckDBPyConnection:
+def open_duckdb(scratch: Path, limits: FileLimits) -> duckdb.DuckDBPyConnection:
     """A DuckDB of its own, within bounds, that loads nothing from elsewhere."""
     import duckdb
 
@@ -261,7 +261,7 @@ class TableFile:
         self.limits, self.kind, self.types, self.numeric = limits, kind, list[str](), list[int]()
         self.index, self.warnings = set[str](), list[str]()
         self.n_rows: int | None = None
-        self.connection = connection or connected(scratch, limits)
+        self.connection = connection or open_duckdb(scratch, limits)
         try:
             if kind == "csv":
                 self._open_csv(path, scratch, header)

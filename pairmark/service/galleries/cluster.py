@@ -31,7 +31,7 @@ from pairmark.service.galleries.metadata import Filter, choose
 from pairmark.service.galleries.rows import StoredRows, form_of
 from pairmark.service.galleries.segments import Segment, make_segment
 from pairmark.service.galleries.view import ItemHit, MaskedParts, OtherSearch, Part, best_of_segments
-from pairmark.service.processes import connected
+from pairmark.service.processes import dask_client
 from pairmark.service.settings import Settings
 from pairmark.service.store.store import ModelStore
 from pairmark.service.tables import GalleryRow
@@ -247,7 +247,7 @@ class ClusterSearch:
         with self._lock:
             if self._client is None:
                 assert self._address is not None
-                self._client = connected(self._address, CONNECT_S)
+                self._client = dask_client(self._address, CONNECT_S)
             return self._client
 
     def close(self) -> None:

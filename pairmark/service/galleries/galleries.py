@@ -14,7 +14,7 @@ from sqlalchemy.exc import IntegrityError
 
 from pairmark.schemas.base import Page, iso
 from pairmark.schemas.galleries import GalleryOut, ItemOut, ModelOfGallery, Receipt, UpsertOut
-from pairmark.service.audit.log import record, recovered
+from pairmark.service.audit.log import record, record_recovery
 from pairmark.service.db import Database
 from pairmark.service.errors import (
     Conflict,
@@ -352,7 +352,7 @@ class Galleries:
         if orphan_ids or removed:
             with database.write() as session:
                 facts = {"galleries": len(orphan_ids), "folders": removed}
-                recovered(session, database.now(session), "galleries", "gallery", **facts)
+                record_recovery(session, database.now(session), "galleries", "gallery", **facts)
 
 
 def _form(version: LoadedVersion) -> ItemForm:

@@ -17,7 +17,7 @@ from pydantic import BaseModel
 from sqlalchemy.orm import Session
 
 from pairmark.schemas.jobs import EvaluationRequest, Task, WorkerOut
-from pairmark.service.audit.log import record, recovered
+from pairmark.service.audit.log import record, record_recovery
 from pairmark.service.db import Database
 from pairmark.service.errors import (
     Fenced,
@@ -232,7 +232,7 @@ class Leases:
         return now + 2 * self._settings.lease_s if self._db.is_sqlite else math.inf
 
     def _requeue_lost(self, session: Session, claimant: str, now: float) -> None:
-        for row in repository.expired(session, now, self._furthest(now)):
+        for row in repository.expired_jobs(session, now, self._furthest(now)):
             claim = _claim(row, row.worker or "")
             silent = now - (row.lease_until or 0.0)
             is_late = claim.worker != claimant and _runs_here(claim.worker)
@@ -266,7 +266,7 @@ class Leases:
             return
         _write(session, claim, {**_WAITING, "message": note})
         repository.add_event(session, job_id, "log", {"message": note}, now)
-        recovered(session, now, "job", f"job:{job_id}", attempt=claim.attempt, reason=detail)
+        record_recovery(session, now, "job", f"job:{job_id}", attempt=claim.attempt, reason=detail)
 
     def _fail(
         self,

@@ -179,7 +179,7 @@ class JobQueue:
         A job that has ended already is returned as it is.
         """
         with self._db.write() as session:
-            row = repository.locked(session, _askable(job_id))
+            row = repository.lock_job(session, _askable(job_id))
             if row is None:
                 raise unknown_job(job_id)
             now = self._db.now(session)

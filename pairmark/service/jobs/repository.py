@@ -84,7 +84,7 @@ def any_claimable(session: Session, now: float, furthest: float, job_id: str | N
     return bool(session.scalar(select(exists().where(condition))))
 
 
-def expired(session: Session, now: float, furthest: float) -> list[JobRow]:
+def expired_jobs(session: Session, now: float, furthest: float) -> list[JobRow]:
     """Running jobs whose worker fell silent, locked against other claimants."""
     statement = select(JobRow).where(_silent(now, furthest)).with_for_update(skip_locked=True).limit(100)
     return list(session.scalars(statement))
@@ -164,7 +164,7 @@ def write_fenced(
     return bool(touched(session, statement))
 
 
-def locked(session: Session, job_id: str) -> JobRow | None:
+def lock_job(session: Session, job_id: str) -> JobRow | None:
     """The job of that id, locked until the transaction ends."""
     return session.scalar(select(JobRow).where(JobRow.id == job_id).with_for_update())
 

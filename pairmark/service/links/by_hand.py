@@ -62,9 +62,10 @@ def erase(results: Results, record_name: str) -> tuple[int, list[str]]:
     # A review names a record by its id alone where no other table has that.
     refs = [written_key(key), *([record] if len(results.keys_of([record])) == 1 else [])]
     n = connection.execute(
-        'DELETE FROM found WHERE (left_side = $1 AND "left" = $2) OR (right_side = $1 AND "right" = $2)', key
+        'DELETE FROM record_links WHERE (left_side = $1 AND "left" = $2) OR (right_side = $1 AND "right" = $2)',
+        key,
     ).fetchone()[0]
-    for table in ("named", "said"):
+    for table in ("entity_members", "person_statements"):
         connection.execute(f"DELETE FROM {table} WHERE side = $1 AND record = $2", key)
     connection.execute("ALTER VIEW records RENAME TO every_record")
     connection.execute(
@@ -74,14 +75,14 @@ def erase(results: Results, record_name: str) -> tuple[int, list[str]]:
     name = record if record in [member[1] for member in members] else ""
     if members and not name:
         name = results.free_name(members)
-    connection.execute("UPDATE named SET entity = ? WHERE entity = ?", [name, record])
+    connection.execute("UPDATE entity_members SET entity = ? WHERE entity = ?", [name, record])
     connection.execute(
-        "UPDATE moved SET entity = CASE WHEN entity = $2 THEN $3 ELSE entity END, "
+        "UPDATE entity_changes SET entity = CASE WHEN entity = $2 THEN $3 ELSE entity END, "
         "records = list_filter(records, lambda r: r.side <> $1 OR r.record <> $2), "
         "entities = list_transform(entities, lambda e: CASE WHEN e = $2 THEN $3 ELSE e END)",
         [*key, name],
     )
-    connection.execute("DELETE FROM moved WHERE len(records) = 0")
+    connection.execute("DELETE FROM entity_changes WHERE len(records) = 0")
     return int(n), refs
 
 

@@ -19,7 +19,7 @@ from pairmark.models.core.progress import report
 from pairmark.service.blobs import open_blobs
 from pairmark.service.errors import NotReady
 from pairmark.service.links import duck
-from pairmark.service.processes import CONNECT_S, connected
+from pairmark.service.processes import CONNECT_S, dask_client
 from pairmark.service.settings import Settings
 
 _PARTS_EACH = 4
@@ -28,7 +28,7 @@ _PARTS_EACH = 4
 Columns = dict[str, NDArray[Any]]
 
 
-def compared(key: str, tables: Sequence[str], first: str, query: str) -> Columns:
+def compare_part(key: str, tables: Sequence[str], first: str, query: str) -> Columns:
     """On a worker: what a query gives of a part that the first statement makes of the stored tables."""
     settings = Settings()
     blobs = open_blobs(settings)
@@ -53,7 +53,7 @@ class OnCluster:
         self, tables: Sequence[str], first: Callable[[int, int], str], query: str, n_parts: int
     ) -> Iterator[Columns]:
         assert self._settings.dask_scheduler is not None
-        client = connected(self._settings.dask_scheduler, CONNECT_S)
+        client = dask_client(self._settings.dask_scheduler, CONNECT_S)
         blobs = open_blobs(self._settings)
         with ExitStack() as stack:
             stack.callback(client.close)
@@ -84,7 +84,7 @@ def _parts(
 
     as_completed: Any = distributed.as_completed
     n = max(n_parts, _PARTS_EACH * sum(client.nthreads().values()))
-    parts = [client.submit(compared, *stored, first(at, n), query, pure=False) for at in range(n)]
+    parts = [client.submit(compare_part, *stored, first(at, n), query, pure=False) for at in range(n)]
     for at, part in enumerate(as_completed(parts), 1):
         yield part.result()
         # What is here leaves the worker's memory.

@@ -16,7 +16,7 @@ _SINGULAR = frozenset({"date", "phone", "email", "web", "id", "street"})
 _Columns = Sequence[Sequence[str | None]]
 
 
-def derived(names: Sequence[str], columns: _Columns) -> dict[str, str]:
+def derived_columns(names: Sequence[str], columns: _Columns) -> dict[str, str]:
     """Columns that follow from others in nearly all rows, and from which: a name in full, initials, a copy, an address
     made of names, the year of a date. Rows in which a part is empty say nothing."""
     plain = [

@@ -49,7 +49,7 @@ def quoted(text: Path | str) -> str:
     return f"'{str(text).replace(chr(39), 2 * chr(39))}'"
 
 
-def named(name: str) -> str:
+def quoted_name(name: str) -> str:
     """A name in SQL."""
     return f'"{name.replace(chr(34), 2 * chr(34))}"'
 
@@ -59,7 +59,7 @@ def copy_to(connection: Any, sql: str, path: Path, *, without_formulas: bool = F
     formula of a spreadsheet."""
     form = "PARQUET" if path.suffix == ".parquet" else "CSV"
     if without_formulas and form == "CSV":
-        columns = [(named(row[0]), row[1]) for row in connection.execute(f"DESCRIBE {sql}").fetchall()]
+        columns = [(quoted_name(row[0]), row[1]) for row in connection.execute(f"DESCRIBE {sql}").fetchall()]
         cells = (
             f"CASE WHEN regexp_matches({cell}, '^[-=+@\t\r]') THEN chr(39) || {cell} ELSE {cell} END AS {cell}"
             if kind == "VARCHAR"

@@ -34,7 +34,7 @@ COLUMNS = ("left", "right", "score", "decision", "entity")
 
 @dataclass(frozen=True, kw_only=True)
 class LinkRun:
-    """Tables that were linked: ``found`` and ``named`` of `pairmark.service.links.results` are there.
+    """Tables that were linked: ``record_links`` and ``entity_members`` of `pairmark.service.links.results` are there.
 
     Attributes
     ----------

@@ -20,7 +20,7 @@ from pairmark.service.datasets.confined import FileLimits, format_of
 from pairmark.service.datasets.tabular import TableFile
 from pairmark.service.errors import InvalidInput
 from pairmark.service.links import duck
-from pairmark.service.links.results import found_sql
+from pairmark.service.links.results import record_links_sql
 
 RULES = {
     "longest": "(length({cell}), -row)",
@@ -32,8 +32,8 @@ RULES = {
 _STATE = ".pairmark"
 _WHO_SQL = (
     "CREATE TEMP TABLE who AS SELECT row, s.side, s.id, coalesce(n.entity, CASE WHEN count(*) OVER (PARTITION BY s.id) "
-    "> 1 OR s.id IN (SELECT entity FROM named) THEN s.id || '~' || (s.side + 1) ELSE s.id END) AS entity FROM sides s "
-    "LEFT JOIN named n ON n.side = s.side AND n.record = s.id"
+    "> 1 OR s.id IN (SELECT entity FROM entity_members) THEN s.id || '~' || (s.side + 1) ELSE s.id END) AS entity "
+    "FROM sides s LEFT JOIN entity_members n ON n.side = s.side AND n.record = s.id"
 )
 
 
@@ -126,15 +126,15 @@ def write_outputs(connection: Any, outputs: Outputs, names: Sequence[str], ids: 
 
     Parameters
     ----------
-    connection : has the tables ``candidates``, ``links``, ``found``, ``named`` and ``sides``.
+    connection : has the tables ``candidates``, ``links``, ``record_links``, ``entity_members`` and ``sides``.
     names : of the columns of its table ``whole``, where that is needed (`read_whole`).
     ids : columns that name rows: of an entity, the first one stays.
     """
     if outputs.above is not None:
         connection.execute(
-            "INSERT INTO found SELECT x.side, x.id, y.side, y.id, c.score, (SELECT count(*) FROM links) + row_number() "
-            "OVER (ORDER BY c.a, c.b), c.a, c.b FROM candidates c ANTI JOIN links USING (a, b) JOIN sides x "
-            "ON x.row = c.a JOIN sides y ON y.row = c.b WHERE c.score > ?",
+            "INSERT INTO record_links SELECT x.side, x.id, y.side, y.id, c.score, (SELECT count(*) FROM links) + "
+            "row_number() OVER (ORDER BY c.a, c.b), c.a, c.b FROM candidates c ANTI JOIN links USING (a, b) "
+            "JOIN sides x ON x.row = c.a JOIN sides y ON y.row = c.b WHERE c.score > ?",
             [outputs.above],
         )
     unknown = [name for name in outputs.keep if name not in names]
@@ -148,11 +148,13 @@ def write_outputs(connection: Any, outputs: Outputs, names: Sequence[str], ids: 
     cells, joins = "", ""
     if outputs.cells:
         sides = [(at, name, side) for at, name in enumerate(names) for side in ("left", "right")]
-        cells = "".join(f", {side[0]}.c{at} AS {duck.named(f'{side} {name}')}" for at, name, side in sides)
+        cells = "".join(
+            f", {side[0]}.c{at} AS {duck.quoted_name(f'{side} {name}')}" for at, name, side in sides
+        )
         joins = "JOIN whole l ON l.row = f.a JOIN whole r ON r.row = f.b"
     with taking_place(outputs.links) as part:
-        duck.copy_to(connection, found_sql(n_tables, cells, joins), part)
-    columns = ", ".join(f"c{at} AS {duck.named(name)}" for at, name in enumerate(names))
+        duck.copy_to(connection, record_links_sql(n_tables, cells, joins), part)
+    columns = ", ".join(f"c{at} AS {duck.quoted_name(name)}" for at, name in enumerate(names))
     for path, query in (
         (outputs.entities, f"SELECT entity, {columns} FROM whole JOIN who USING (row) ORDER BY whole.row"),
         (outputs.merged, f"SELECT entity, records, {columns} FROM merged ORDER BY merged.first"),
@@ -234,7 +236,7 @@ def _database(address: str, mode: str) -> Iterator[Any]:
 
 
 def _in_database(table: str) -> str:
-    return ".".join(duck.named(part) for part in f"given.{table}".split("."))
+    return ".".join(duck.quoted_name(part) for part in f"given.{table}".split("."))
 
 
 def read_whole(connection: Any, files: Sequence[Path], scratch: Path, limits: FileLimits) -> list[str]:

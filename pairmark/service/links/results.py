@@ -43,20 +43,20 @@ _DECIDED = (
     "f.\"left\", f.\"right\", round(score, 6) AS score, CASE WHEN x.entity = y.entity THEN 'match' ELSE 'different' "
     "END AS decision, CASE WHEN x.entity = y.entity THEN x.entity END AS entity"
 )
-_FOUND = (
-    "found f LEFT JOIN named x ON x.side = f.left_side AND x.record = f.left "
-    "LEFT JOIN named y ON y.side = f.right_side AND y.record = f.right"
+_RECORD_LINKS = (
+    "record_links f LEFT JOIN entity_members x ON x.side = f.left_side AND x.record = f.left "
+    "LEFT JOIN entity_members y ON y.side = f.right_side AND y.record = f.right"
 )
 _ENTITIES = "SELECT entity, side, record FROM {} ORDER BY min(place) OVER (PARTITION BY entity), place"
 _WRITTEN = {
     "records": "SELECT * EXCLUDE place FROM records ORDER BY place",
-    "links": f"SELECT left_side, right_side, {_DECIDED} FROM {_FOUND} ORDER BY f.place",
-    "entities": _ENTITIES.format("named"),
-    "changes": "SELECT * EXCLUDE place FROM moved ORDER BY place",
-    "statements": "SELECT number, part, side, record FROM said ORDER BY number, part, place",
+    "links": f"SELECT left_side, right_side, {_DECIDED} FROM {_RECORD_LINKS} ORDER BY f.place",
+    "entities": _ENTITIES.format("entity_members"),
+    "changes": "SELECT * EXCLUDE place FROM entity_changes ORDER BY place",
+    "statements": "SELECT number, part, side, record FROM person_statements ORDER BY number, part, place",
 }
-"""What the files have, of the tables that are written: ``found`` are links, ``named`` entities, ``moved`` changes, and
-``said`` statements."""
+"""What the files have, of the tables that are written: ``record_links``, ``entity_members``, ``entity_changes`` and
+``person_statements``."""
 # An edit names all records of the entities that it changes: of any other link, what was decided stands.
 _DECIDED_AGAIN = (
     "SELECT l.* REPLACE (CASE WHEN x.record IS NULL OR y.record IS NULL THEN decision WHEN x.entity = y.entity THEN "
@@ -144,32 +144,33 @@ def rewrite_results(stored: Stored, out: Path) -> Iterator[Results]:
     """The tables that `write_results` takes: written to another folder when the block ends."""
     with open_results(stored) as results:
         for table, view in (
-            ("found", "links"),
-            ("named", "entities"),
-            ("moved", "changes"),
-            ("said", "statements"),
+            ("record_links", "links"),
+            ("entity_members", "entities"),
+            ("entity_changes", "changes"),
+            ("person_statements", "statements"),
         ):
             results.connection.execute(f"CREATE TABLE {table} AS FROM {view}")
         yield results
         results.connection.execute(
-            "DELETE FROM named WHERE entity IN (SELECT entity FROM named GROUP BY entity HAVING count(*) < 2)"
+            "DELETE FROM entity_members WHERE entity IN (SELECT entity FROM entity_members GROUP BY entity "
+            "HAVING count(*) < 2)"
         )
         shutil.copyfile(stored.folder / FITTED, out / FITTED)
         write_results(results.connection, out, with_index=results.fitted["model"] is not None)
 
 
 def write_results(connection: Any, folder: Path, *, with_index: bool) -> None:
-    """Write the files of ``records``, ``found``, ``named``, ``moved`` and ``said``."""
+    """Write the five files of a folder, and its index."""
     for name, sql in _WRITTEN.items():
         copy_to(connection, sql, folder / f"{name}.parquet")
     if with_index:
         write_index(connection, folder)
 
 
-def found_sql(n_tables: int, cells: str, joins: str) -> str:
-    """SQL of ``found`` as people have it: of several tables with their numbers, and with cells of joined tables."""
+def record_links_sql(n_tables: int, cells: str, joins: str) -> str:
+    """SQL of ``record_links`` as people have it: of several tables with their numbers, with cells of joined tables."""
     tables = _TABLE_NUMBERS if n_tables > 2 else ""
-    return f"SELECT {_DECIDED}{tables}{cells} FROM {_FOUND} {joins} ORDER BY f.place"
+    return f"SELECT {_DECIDED}{tables}{cells} FROM {_RECORD_LINKS} {joins} ORDER BY f.place"
 
 
 class Results:

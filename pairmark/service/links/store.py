@@ -28,8 +28,8 @@ from pairmark.service.links.tables import LinkTables
 
 _BEFORE_AND_NOW = (
     "CREATE TEMP TABLE before_and_now AS SELECT n.entity AS now, b.entity AS old, "
-    "{'side': coalesce(n.side, b.side), 'record': coalesce(n.record, b.record)} AS record FROM named n FULL JOIN "
-    "before_entities b ON b.side = n.side AND b.record = n.record WHERE n.record IS NOT NULL OR EXISTS "
+    "{'side': coalesce(n.side, b.side), 'record': coalesce(n.record, b.record)} AS record FROM entity_members n "
+    "FULL JOIN before_entities b ON b.side = n.side AND b.record = n.record WHERE n.record IS NOT NULL OR EXISTS "
     "(FROM sides s WHERE s.side = b.side AND s.id = b.record)"
 )
 _IN_ORDER = "list(record ORDER BY record.record, record.side)"
@@ -85,16 +85,17 @@ def load_previous(
         "WHERE x.row IN (FROM known) AND y.row IN (FROM known)"
     )
     connection.execute(
-        "CREATE TEMP TABLE said_of AS SELECT number, part, row FROM before_statements s JOIN sides "
+        "CREATE TEMP TABLE rows_of_statements AS SELECT number, part, row FROM before_statements s JOIN sides "
         "ON sides.side = s.side AND sides.id = s.record"
     )
     connection.execute(
-        "CREATE TABLE together AS SELECT min(row) OVER (PARTITION BY number) AS a, row AS b FROM said_of "
+        "CREATE TABLE together AS SELECT min(row) OVER (PARTITION BY number) AS a, row AS b FROM rows_of_statements "
         "WHERE part = 0 QUALIFY a < b"
     )
     connection.execute(
         "CREATE TABLE apart AS SELECT least(a, b) AS a, greatest(a, b) AS b FROM (SELECT min(row) FILTER (part = 1) "
-        "AS a, min(row) FILTER (part = 2) AS b FROM said_of GROUP BY number) WHERE a IS NOT NULL AND b IS NOT NULL"
+        "AS a, min(row) FILTER (part = 2) AS b FROM rows_of_statements GROUP BY number) "
+        "WHERE a IS NOT NULL AND b IS NOT NULL"
     )
     fields = [LinkField(**field) for field in fitted["fields"]]
     return fields, None if fitted["model"] is None else Mixture.from_json(fitted["model"])
@@ -129,7 +130,7 @@ def add_sides(connection: Any, tables: LinkTables) -> None:
 
 
 def name_entities(connection: Any, tables: LinkTables, *, again: bool) -> None:
-    """Tables ``found`` of links and ``named`` of entities' records, by ids. Entities are called by the ids of their
+    """Tables ``record_links`` and ``entity_members``, by ids. Entities are called by the ids of their
     first records; ``again``: as they were called before."""
     if not again:
         connection.execute(_NOTHING_BEFORE)
@@ -148,13 +149,13 @@ def name_entities(connection: Any, tables: LinkTables, *, again: bool) -> None:
             "CREATE TABLE names AS SELECT DISTINCT first, id AS entity FROM members JOIN ids ON ids.row = first"
         )
     connection.execute(
-        "CREATE TABLE named AS SELECT entity, side, id AS record, row AS place FROM members JOIN names USING (first) "
-        "JOIN sides USING (row)"
+        "CREATE TABLE entity_members AS SELECT entity, side, id AS record, row AS place FROM members "
+        "JOIN names USING (first) JOIN sides USING (row)"
     )
     connection.execute(
-        'CREATE TABLE found AS SELECT x.side AS left_side, x.id AS "left", y.side AS right_side, y.id AS "right", '
-        "score, row_number() OVER (ORDER BY a, b) AS place, a, b FROM links JOIN sides x ON x.row = a "
-        "JOIN sides y ON y.row = b"
+        'CREATE TABLE record_links AS SELECT x.side AS left_side, x.id AS "left", y.side AS right_side, '
+        'y.id AS "right", score, row_number() OVER (ORDER BY a, b) AS place, a, b FROM links '
+        "JOIN sides x ON x.row = a JOIN sides y ON y.row = b"
     )
 
 
@@ -235,9 +236,9 @@ def write_folder(
     )
     connection.execute(_BEFORE_AND_NOW)
     connection.execute(
-        f"CREATE TABLE moved AS SELECT *, row_number() OVER (ORDER BY entity, change) AS place FROM ({_CHANGES})"
-        + ("" if again else " LIMIT 0")
+        "CREATE TABLE entity_changes AS SELECT *, row_number() OVER (ORDER BY entity, change) AS place "
+        f"FROM ({_CHANGES})" + ("" if again else " LIMIT 0")
     )
-    connection.execute("CREATE TABLE said AS FROM before_statements")
+    connection.execute("CREATE TABLE person_statements AS FROM before_statements")
     write_results(connection, folder, with_index=linking.model is not None)
     (folder / FITTED).write_text(json.dumps(fitted))

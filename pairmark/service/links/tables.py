@@ -26,7 +26,7 @@ from pairmark.models.records.schema import COMPARED, RecordColumn, RecordError, 
 from pairmark.service.datasets.confined import FileLimits, format_of
 from pairmark.service.datasets.tabular import TableFile
 from pairmark.service.errors import InvalidInput
-from pairmark.service.links.derived import default_of, derived
+from pairmark.service.links.derived import default_of, derived_columns
 from pairmark.service.links.duck import quoted
 
 if TYPE_CHECKING:
@@ -182,7 +182,7 @@ def read_tables(
         for side, names in zip(sides, chosen, strict=True)
         for row in zip(*(side.cells[name] for name in names), strict=True)
     ]
-    follow = derived([field_.name for field_ in fields], list(zip(*rows, strict=True)))
+    follow = derived_columns([field_.name for field_ in fields], list(zip(*rows, strict=True)))
     notes += [f"column {name!r} follows from {parts}: it adds nothing" for name, parts in follow.items()]
     fields = [
         replace(field_, note=f"follows from {follow[field_.name]}" if field_.name in follow else "")

@@ -124,7 +124,7 @@ class DecisionRecorder:
         earlier = hour.counts.get(deciding, [0] * len(counts))
         hour.counts[deciding] = [total + more for total, more in zip(earlier, counts, strict=True)]
         if hour.decided * hour.chance > policy.per_hour:
-            hour.lower_chance(lowered(hour.chance, hour.decided, policy.per_hour))
+            hour.lower_chance(lowered_chance(hour.chance, hour.decided, policy.per_hour))
         # 2. Each has a random key; those below the hour's chance are kept, and stay a uniform sample as it is lowered.
         keys = self._keys(n)
         sampled = np.flatnonzero(keys < hour.chance).tolist()
@@ -194,7 +194,7 @@ class DecisionRecorder:
                 # chance of any of them becomes that of the hour.
                 total, earlier = repository.hour_total(session, model_id, hour.number)
                 chance = hour.chance if earlier is None else min(earlier, hour.chance)
-                chance = lowered(chance, total + sum(map(sum, hour.counts.values())), policy.per_hour)
+                chance = lowered_chance(chance, total + sum(map(sum, hour.counts.values())), policy.per_hour)
                 rows = [row.columns(hour.number) for row in hour.rows if row.key < chance]
                 repository.add_decisions(session, rows, hour.number, hour.counts, chance)
                 if earlier is not None and chance < earlier:
@@ -220,7 +220,7 @@ class DecisionRecorder:
                 current.lower_chance(chance)
 
 
-def lowered(chance: float, decided: int, limit: int) -> float:
+def lowered_chance(chance: float, decided: int, limit: int) -> float:
     """A chance, halved until at most so many are kept on average."""
     while decided * chance > limit:
         chance /= 2

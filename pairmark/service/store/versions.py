@@ -44,7 +44,7 @@ from pairmark.schemas.models import (
 )
 from pairmark.service.blobs import Blobs
 from pairmark.service.datasets.data import LabelledData
-from pairmark.service.datasets.guarantees import list_promise, population_of, promise_of
+from pairmark.service.datasets.guarantees import expected_guarantee, list_guarantee, population_of
 from pairmark.service.db import Database
 from pairmark.service.errors import Conflict, CorruptArtefact, UnknownModel
 from pairmark.service.names import MAX_VERSION, PRODUCTION, ModelRef, same_tenant
@@ -171,7 +171,7 @@ def version_out(
         lineage=Lineage.model_validate({**row.lineage, "artefact_sha256": row.artefact_sha256}),
         facts=facts,
         calibrations=[calibration_out(calibration_row, model) for calibration_row in calibration_rows],
-        promise=version_promise(row, calibration_rows),
+        promise=version_guarantee(row, calibration_rows),
         has_roc=row.report is not None,
         has_tree=spec is not None and spec.has_tree,
     )
@@ -201,7 +201,7 @@ def calibration_without_origin(calibration: CalibrationOut) -> CalibrationOut:
 _PARTS = ("train", "calibration", "test")
 
 
-def version_promise(row: ModelVersion, calibrations: Iterable[CalibrationRow]) -> Promise | None:
+def version_guarantee(row: ModelVersion, calibrations: Iterable[CalibrationRow]) -> Promise | None:
     """What the calibration that answers by default can promise; None for lists that guarantee something, and scores."""
     calibration = next((each for each in calibrations if each.id == row.calibration_id), None)
     parts = row.facts.get("parts", {})
@@ -210,12 +210,12 @@ def version_promise(row: ModelVersion, calibrations: Iterable[CalibrationRow]) -
     if calibration.summary.get("independent_rows"):
         return None
     if nothing_guaranteed(calibration.summary.get("origin", "")) is not None:
-        return list_promise(int(calibration.summary["n_units"]), calibration.summary["origin"])
+        return list_guarantee(int(calibration.summary["n_units"]), calibration.summary["origin"])
     if "calibration_rows" not in parts:
         return None
-    own = calibration.summary.get("dataset") == row.lineage.get("dataset")
+    is_split = calibration.summary.get("dataset") == row.lineage.get("dataset")
     evaluation = row.lineage.get("evaluation", {})
-    fraction = float(evaluation.get("calibration_fraction", 1.0)) if own else 1.0
+    fraction = float(evaluation.get("calibration_fraction", 1.0)) if is_split else 1.0
     units = int(calibration.summary["n_units"])
     smallest = (calibration.summary.get("smallest_fpr") or {}).get("0.95", {}).get("finite-sample")
     whole = round(units / fraction)
@@ -223,9 +223,9 @@ def version_promise(row: ModelVersion, calibrations: Iterable[CalibrationRow]) -
         int(parts.get(f"{part}_{'identities' if calibration.protocol == 'open-set' else 'rows'}", 0))
         for part in _PARTS
     )
-    return promise_of(
+    return expected_guarantee(
         # Shares are rounded; a dataset that was split whole is counted by its parts.
-        n_in_parts if own and abs(n_in_parts - whole) <= 2 else whole,
+        n_in_parts if is_split and abs(n_in_parts - whole) <= 2 else whole,
         fraction,
         protocol=calibration.protocol,
         different_share=float(calibration.summary.get("different_share", 1.0)),

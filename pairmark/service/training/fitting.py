@@ -23,9 +23,9 @@ from pairmark.models.records.tables import declaration
 from pairmark.service.datasets.held_out import taken_by
 from pairmark.service.errors import refusals
 from pairmark.service.jobs.progress import Progress
-from pairmark.service.processes import CONNECT_S, connected
+from pairmark.service.processes import CONNECT_S, dask_client
 from pairmark.service.settings import Settings
-from pairmark.service.training.splitting import encoded
+from pairmark.service.training.splitting import encode
 from pairmark.service.training.stages import FittedJob, LoadedJob, ScoredJob, SplitJob
 
 
@@ -55,7 +55,7 @@ def fit(job: SplitJob, settings: Settings, progress: Progress) -> FittedJob:
             with as_part(number / n_fits, (number + 1) / n_fits, f"fold {number} of {n_fits - 1}"):
                 settled = job.spec.settled(estimator)
                 fold = replace(job, parts=job.parts.of_fold(number - 1))
-                fold_models.append(learn(settled, encoded(fold), **options))
+                fold_models.append(learn(settled, encode(fold), **options))
     return FittedJob(**vars(job), estimator=estimator, fold_models=tuple(fold_models))
 
 
@@ -88,7 +88,7 @@ def _engine(spec: LearnerSpec, settings: Settings) -> Iterator[None]:
     if settings.dask_scheduler is None or not spec.distributes:
         yield
         return
-    client = connected(settings.dask_scheduler, CONNECT_S)
+    client = dask_client(settings.dask_scheduler, CONNECT_S)
     try:
         with parallel_config(backend="dask", client=client, n_jobs=-1):
             yield

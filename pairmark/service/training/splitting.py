@@ -50,7 +50,7 @@ def split(job: LoadedJob) -> SplitJob:
             parts = _identity_parts(job, data.y)
         else:
             raise ValueError("it has neither a label column nor a list of pairs")
-    return encoded(SplitJob(**vars(job), parts=parts))
+    return encode(SplitJob(**vars(job), parts=parts))
 
 
 def _ranking_parts(job: LoadedJob) -> Parts:
@@ -280,7 +280,7 @@ def _check_both_kinds(calibration: HeldOutPairs, test: HeldOutPairs) -> None:
             )
 
 
-def encoded(job: SplitJob) -> SplitJob:
+def encode(job: SplitJob) -> SplitJob:
     """A table's job with vectors for rows, where the learner takes those; others as they are.
 
     The encoder learns from the training rows alone.

@@ -16,10 +16,10 @@ from pairmark.schemas.datasets import DatasetOut
 from pairmark.schemas.jobs import IF_BETTER, EvaluationRequest, JobOut, JobRequest
 from pairmark.service.datasets.guarantees import (
     FEWEST_TESTED,
+    expected_guarantee,
     fewest_units,
     population_of,
     possible_instead,
-    promise_of,
     protocol_of,
     shares_for,
     units_of,
@@ -300,7 +300,7 @@ def _outlook(evaluation: EvaluationRequest, dataset: DatasetOut) -> str:
         # What a list of named people supports, once its origin is declared, its scores say.
         return nothing_guaranteed(evaluation.listing) or ""
     (count, different), protocol = units, evaluation.protocol
-    outlook = promise_of(
+    outlook = expected_guarantee(
         count,
         evaluation.calibration_fraction,
         protocol=protocol,

@@ -132,21 +132,21 @@ class Webhooks:
 
     def _claim(self, receiver: str) -> Any:
         """Take the delivery to a webhook that is due the longest: nobody else tries it for a while. None: none is."""
-        of = WebhookDelivery
-        columns = of.id, of.webhook_id, WebhookRow.url, of.body, of.attempts
+        delivery = WebhookDelivery
+        columns = delivery.id, delivery.webhook_id, WebhookRow.url, delivery.body, delivery.attempts
         with self._db.write() as session:
             now = self._db.now(session)
             due = session.execute(
                 select(*columns)
-                .join(WebhookRow, WebhookRow.id == of.webhook_id)
-                .where(of.webhook_id == receiver, of.next_at <= now)
-                .order_by(of.next_at)
+                .join(WebhookRow, WebhookRow.id == delivery.webhook_id)
+                .where(delivery.webhook_id == receiver, delivery.next_at <= now)
+                .order_by(delivery.next_at)
                 .limit(1)
-                .with_for_update(of=of, skip_locked=True)
+                .with_for_update(of=delivery, skip_locked=True)
             ).first()
             if due is not None:
-                claimed = {"next_at": now + 3 * TIMEOUT_S, "attempts": of.attempts + 1}
-                session.execute(update(of).where(of.id == due.id).values(**claimed))
+                claimed = {"next_at": now + 3 * TIMEOUT_S, "attempts": delivery.attempts + 1}
+                session.execute(update(delivery).where(delivery.id == due.id).values(**claimed))
             return due
 
     async def _send(self, http: httpx.AsyncClient, due: Any) -> tuple[str, bool]:
@@ -169,19 +169,19 @@ class Webhooks:
 
     def _close(self, due: Any, answer: str, delivered: bool) -> None:
         """Forget a message that is delivered, or was tried for the last time; let its receiver rest after a failure."""
-        of = WebhookDelivery
+        delivery = WebhookDelivery
         is_last = due.attempts >= len(PAUSES_S)
         with self._db.write() as session:
             if delivered or is_last:
-                session.execute(delete(of).where(of.id == due.id))
+                session.execute(delete(delivery).where(delivery.id == due.id))
             if delivered:
                 return
             now = self._db.now(session)
             pause = LONGEST_REST_S if is_last else PAUSES_S[due.attempts]
             rest = now + min(pause, LONGEST_REST_S)
-            waiting = update(of).where(of.webhook_id == due.webhook_id, of.next_at < rest)
+            waiting = update(delivery).where(delivery.webhook_id == due.webhook_id, delivery.next_at < rest)
             session.execute(waiting.values(next_at=rest))
-            session.execute(update(of).where(of.id == due.id).values(next_at=now + pause))
+            session.execute(update(delivery).where(delivery.id == due.id).values(next_at=now + pause))
         facts = {"webhook": due.webhook_id, "delivery": due.id, "answer": answer[:200], "given_up": is_last}
         log.warning("a webhook was not delivered", extra=facts)
 
