@@ -19,6 +19,20 @@ from pydantic import (
 
 T = TypeVar("T")
 
+TWO_VERSIONS = r"^[1-9][0-9]{0,8},[1-9][0-9]{0,8}$"
+ROW_LIST = r"^\d{1,15}(,\d{1,15}){0,99}$"
+PRINTABLE = r"^[^\x00-\x1f\x7f]+$"
+KEY_TEXT = r"^[\x21-\x7e]+$"
+ID_TEXT = "^[0-9a-zA-Z_-]+$"
+FORMS = {
+    TWO_VERSIONS: "two version numbers, such as 1,2",
+    ROW_LIST: "0-based rows separated by commas, at most 100, such as 0,17",
+    PRINTABLE: "text without control characters",
+    KEY_TEXT: "ASCII characters without blanks",
+    ID_TEXT: "letters, digits, '_' or '-'",
+}
+"""What a text has to look like, as refusals say it."""
+
 
 class Request(BaseModel):
     """The members of a JSON body or a form; values are coerced: "5" is a number."""

@@ -8,7 +8,7 @@ from pydantic import (
     Field,
 )
 
-from pairmark.schemas.base import Answer, Moment, QueryModel, Rate, Request
+from pairmark.schemas.base import TWO_VERSIONS, Answer, Moment, QueryModel, Rate, Request
 from pairmark.schemas.datasets import Promise
 from pairmark.schemas.jobs import Listing, Protocol
 
@@ -575,9 +575,7 @@ class ComparisonOut(Answer):
 class CompareQuery(QueryModel):
     """Which versions, and at which rate."""
 
-    versions: str = Field(
-        pattern=r"^[1-9][0-9]{0,8},[1-9][0-9]{0,8}$", description="two version numbers", examples=["1,2"]
-    )
+    versions: str = Field(pattern=TWO_VERSIONS, description="two version numbers", examples=["1,2"])
     fpr: Rate | None = Field(
         None, description="the false positive rate; default: those that the pairs resolve", examples=[0.01]
     )

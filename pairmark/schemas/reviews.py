@@ -10,7 +10,7 @@ from pydantic import (
     model_validator,
 )
 
-from pairmark.schemas.base import Answer, Moment, Number, Ref, RefPair, Request, StoredRef
+from pairmark.schemas.base import PRINTABLE, Answer, Moment, Number, Ref, RefPair, Request, StoredRef
 
 Question = Literal["false-matches", "missed-matches", "label", "recall"]
 MAX_LISTED = 200_000
@@ -169,7 +169,7 @@ class Outcome(Request):
 
     item: str = Field(max_length=32, description="id of the drawn pair")
     same: bool | None = Field(description="null: cannot tell, which counts as wrong")
-    by: Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[^\x00-\x1f\x7f]+$")] | None = Field(
+    by: Annotated[str, Field(min_length=1, max_length=100, pattern=PRINTABLE)] | None = Field(
         None, description="the reviewer, as in `?by=`"
     )
 

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
+from pairmark.schemas.base import FORMS
+
 
 class PairmarkError(Exception):
     """Something went wrong that a person can act on; a subclass's docstring is its title.
@@ -230,6 +232,11 @@ def invalid_field(problems: Sequence[Any], *place: str) -> InvalidInput:
     places = (part for part in parts if isinstance(part, int) or not _ALTERNATIVE.fullmatch(part))
     field = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in places).lstrip(".")[:200]
     message = "is missing" if first["type"] == "missing" else _in_words(first["msg"])
+    if first["type"] == "string_pattern_mismatch":
+        message = f"expected {FORMS[first['ctx']['pattern']]}"
+    elif _ALTERNATIVE.fullmatch(str(first["loc"][-1])):
+        tried = [_in_words(other["msg"]) for other in problems[:4] if other["loc"][:-1] == first["loc"][:-1]]
+        message = " or ".join(dict.fromkeys(tried)).replace(" or expected", " or")
     if first["type"] == "extra_forbidden":
         if part == "query":
             return InvalidInput(f"{field[:100]!r} is not a query parameter here", field=field[:100])

@@ -246,6 +246,11 @@ def test_scores_made_elsewhere_are_decided_with_a_calibration(digits_deployment:
     assert answer["model"] is None
     assert answer["operating_point"]["calibration_id"] == identity
     assert http.post("/match?fpr=0.1", json={"scores": [1.0]}).json()["field"] == "calibration"
+    other = http.post(
+        f"/match?fpr=0.1&calibration={identity}", json={"left": [0.0] * 64, "right": [1.0] * 64}
+    )
+    assert (other.status_code, other.json()["field"]) == (422, "calibration")
+    assert "made of scores that are sent as 'scores', not for" in other.json()["detail"]
     unknown = http.post("/match?fpr=0.1&calibration=nope", json={"scores": [1.0]})
     assert unknown.status_code == 404
     assert unknown.json()["type"] == "/problems/unknown-calibration"

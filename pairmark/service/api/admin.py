@@ -18,7 +18,7 @@ from pairmark.schemas.admin import (
     WebhookOut,
     WebhookRequest,
 )
-from pairmark.schemas.base import Page
+from pairmark.schemas.base import ID_TEXT, Page
 from pairmark.service.api.routing import GuardedRoute, PageQuery, Paging, needs
 from pairmark.service.api.services import InServices, names_of
 from pairmark.service.errors import UnknownTenant
@@ -81,7 +81,7 @@ def revoke_key(http: Request, services: InServices, key_id: KeyId) -> None:
 webhooks = APIRouter(tags=["webhooks"], route_class=GuardedRoute)
 
 
-WebhookId = Annotated[str, Path(max_length=32, pattern="^[0-9a-zA-Z_-]+$", description="the webhook's id")]
+WebhookId = Annotated[str, Path(max_length=32, pattern=ID_TEXT, description="the webhook's id")]
 
 
 @webhooks.post("/webhooks", status_code=201)

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Depends, File, Form, Path, Query, Request, Respon
 from fastapi.exceptions import RequestValidationError
 from pydantic import Field, ValidationError
 
-from pairmark.schemas.base import Page, QueryModel
+from pairmark.schemas.base import ROW_LIST, Page, QueryModel
 from pairmark.schemas.datasets import DatasetOut, DatasetRequest, InspectionOut, RowsOut
 from pairmark.service.api.routing import UPLOAD, GuardedRoute, Paging, needs
 from pairmark.service.api.services import InServices, check_may, names_of
@@ -130,7 +130,7 @@ class RowsQuery(QueryModel):
     limit: int = Field(20, ge=1, le=100, description="largest number of rows in the answer")
     rows: str | None = Field(
         None,
-        pattern=r"^\d{1,15}(,\d{1,15}){0,99}$",
+        pattern=ROW_LIST,
         description="0-based rows, separated by commas, instead of a range: at most 100",
     )
 

@@ -13,7 +13,7 @@ from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import Field
 
-from pairmark.schemas.base import Page
+from pairmark.schemas.base import KEY_TEXT, Page
 from pairmark.schemas.jobs import JobOut, JobRequest, JobState
 from pairmark.service.api.routing import EVENT, LONG, GuardedRoute, PageQuery, content, needs
 from pairmark.service.api.services import InServices, Services, check_may, may, names_of
@@ -67,7 +67,7 @@ def submit_job(
         Header(
             min_length=1,
             max_length=200,
-            pattern=r"^[\x21-\x7e]+$",
+            pattern=KEY_TEXT,
             description="a repeated request with the same key and body returns the same job",
         ),
     ] = None,

@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import Field
 
-from pairmark.schemas.base import Page, QueryModel, RefPair
+from pairmark.schemas.base import PRINTABLE, Page, QueryModel, RefPair
 from pairmark.schemas.datasets import DatasetOut
 from pairmark.schemas.reviews import (
     MAX_HANDED,
@@ -62,7 +62,7 @@ class NextQuery(QueryModel):
         None,
         min_length=1,
         max_length=100,
-        pattern=r"^[^\x00-\x1f\x7f]+$",
+        pattern=PRINTABLE,
         description="the reviewer; default: the key. Send the same `by` with the outcomes",
     )
 

@@ -223,10 +223,13 @@ class Runtime:
             entry = await self._calibration(calibration)
             owner, own = entry.owner, entry.subjects
             served = None if version is None else (version.entry.name, version.entry.version)
-            if owner is not None and served is not None and owner != served:
+            if served is not None and owner != served:
+                made = (
+                    f"made for {owner[0]}:{owner[1]}" if owner else "made of scores that are sent as 'scores'"
+                )
                 raise InvalidInput(
-                    f"calibration {calibration!r} was made for {owner[0]}:{owner[1]}, not for "
-                    f"{served[0]}:{served[1]}; thresholds do not carry over",
+                    f"calibration {calibration!r} was {made}, not for {served[0]}:{served[1]}; thresholds do not "
+                    "carry over",
                     field="calibration",
                 )
             if own == subjects:

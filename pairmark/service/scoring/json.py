@@ -543,8 +543,10 @@ def _validated(adapter: TypeAdapter[Any], text: bytes, name: str, n_before: int 
     try:
         return adapter.validate_json(text)
     except ValidationError as error:
-        problem = error.errors(include_url=False, include_input=False)[0]
-        place = list(problem["loc"])
-        if place and isinstance(place[0], int):
-            place[0] += n_before
-        raise invalid_field([{**problem, "loc": (name, *place)}], "body") from None
+        problems: list[Any] = error.errors(include_url=False, include_input=False)[:4]
+        for problem in problems:
+            place = list(problem["loc"])
+            if place and isinstance(place[0], int):
+                place[0] += n_before
+            problem["loc"] = (name, *place)
+        raise invalid_field(problems, "body") from None

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 from fastapi.exceptions import RequestValidationError
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from pairmark.schemas.links import LinksRequest
-from pairmark.schemas.models import ScoresOptions, ScoresRequest
+from pairmark.schemas.models import CompareQuery, ScoresOptions, ScoresRequest
 from pairmark.service.api.calibrations import SCORES_LISTS
+from pairmark.service.api.datasets import RowsQuery
 from pairmark.service.api.problems import invalid_request
+from pairmark.service.api.reviews import NextQuery
 from pairmark.service.errors import InvalidInput
 from pairmark.service.scoring.json import parse_lists
 
@@ -26,15 +28,22 @@ def test_an_alternative_is_no_part_of_a_field() -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "words"),
+    ("kind", "body", "words"),
     [
-        ({"tables": []}, "tables: expected at least 1 item, not 0"),
-        ({"left": "a", "confidence": 2}, "confidence: expected less than or equal to 0.9999"),
+        (CompareQuery, {"versions": "1"}, "versions: expected two version numbers, such as 1,2"),
+        (
+            RowsQuery,
+            {"rows": "a"},
+            "rows: expected 0-based rows separated by commas, at most 100, such as 0,17",
+        ),
+        (NextQuery, {"by": "a\n"}, "by: expected text without control characters"),
+        (LinksRequest, {"tables": []}, "tables: expected at least 1 item, not 0"),
+        (LinksRequest, {"left": "a", "confidence": 2}, "confidence: expected less than or equal to 0.9999"),
     ],
 )
-def test_a_refusal_says_what_was_expected(body: dict[str, object], words: str) -> None:
+def test_a_refusal_says_what_was_expected(kind: type[BaseModel], body: dict[str, object], words: str) -> None:
     with pytest.raises(ValidationError) as refused:
-        LinksRequest.model_validate(body)
+        kind.model_validate(body)
     assert invalid_request(RequestValidationError(refused.value.errors())).detail == words
 
 

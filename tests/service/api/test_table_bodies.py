@@ -106,6 +106,12 @@ def test_scores_of_independent_pairs_need_no_units(plain_server: RunningServer) 
         ("score,same\n1,1\n0,maybe\n", {}, "same[1]", "expected 1 or true"),
         ("score,same\n1,1\n0,\n", {}, "same[1]", "same[1]: expected a valid boolean"),
         ("score,same,left_unit\n1,1,a\n0,0,a\n", {}, "right_unit", "go together"),
+        (
+            "score,same,left_unit,right_unit\n1,1,a,a\n0,0,,b\n",
+            {},
+            "left_unit[1]",
+            "valid integer or a valid string",
+        ),
         ("score,same\n", {}, "file", "no rows"),
         ("score,same\n1,1\n0,0\n", {"listing": "some"}, "listing", "listing"),
         ("score,same\n1,1\n0,0\n", {"scores": "1"}, "scores", "expected file, name"),
