@@ -18,6 +18,8 @@ Nodes = tuple[NDArray[Any], ...]
 """Of one tree: features, bins, sides of missing values, children and values."""
 
 _SAMPLE = 200_000
+_MANY = 1_024
+"""Rows from which on features that all of them lack are worth taking out of the trees."""
 _REPORT_EVERY = 10
 
 
@@ -42,9 +44,36 @@ class BoostedTrees(NamedTuple):
 
     def score(self, features: Float32) -> Float32:
         """Chance that each pair is the same, (n,) float32."""
-        out = np.empty(features.shape[0], dtype=np.float32)
-        kernels.score(np.ascontiguousarray(features), *self, out)
+        out, trees = np.empty(features.shape[0], dtype=np.float32), self
+        if len(features) >= _MANY:
+            is_missing: Bool = np.logical_and.reduce(np.isnan(features), axis=0)
+            trees = self._without(is_missing) if is_missing.any() else self
+        kernels.score(np.ascontiguousarray(features), *trees, out)
         return out
+
+    def _without(self, is_missing: Bool) -> BoostedTrees:
+        """Trees that score rows which all lack some features, (m,), to the same bit: without the splits by these."""
+        is_split = self.features >= 0
+        is_gone = is_split & is_missing[self.features]
+        onward = np.where(is_gone, self.children + (self.low_missing == 0), np.arange(is_split.size))
+        while (further := onward[onward]).tobytes() != onward.tobytes():
+            onward = further
+        level, levels = onward[self.roots], []
+        while level.size:
+            levels.append(level)
+            children = self.children[level[is_split[level]]]
+            level = onward[np.stack([children, children + 1], axis=1)].ravel()
+        nodes = np.concatenate(levels)
+        # Level by level, the two children of each node that is split come after all of the roots.
+        children = np.where(is_split[nodes], self.roots.size - 2 + 2 * np.cumsum(is_split[nodes]), 0)
+        return self._replace(
+            roots=np.arange(self.roots.size),
+            features=self.features[nodes],
+            thresholds=self.thresholds[nodes],
+            low_missing=self.low_missing[nodes],
+            children=children,
+            values=self.values[nodes],
+        )
 
     def completed(self, depth: int) -> tuple[NDArray[np.int32], Float32, Float64]:
         """Features, thresholds and values of trees of one depth, every node in its place: the children of node k are
