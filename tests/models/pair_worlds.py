@@ -385,10 +385,10 @@ class CellScorer:
 
 
 def record_people(
-    m: int, rng: np.random.Generator, *, samples: int = 2, missing: float = 0.0
+    m: int, rng: np.random.Generator, *, samples: int = 2, missing: float = 0.0, columns: int = COLUMNS
 ) -> tuple[Any, NDArray[np.int64]]:
     """Records of people, of whose cells a share is blanked at random, and whose each is."""
-    values = np.repeat(rng.normal(size=(m, COLUMNS)), samples, axis=0)
+    values = np.repeat(rng.normal(size=(m, columns)), samples, axis=0)
     cells = (values + 0.1 * rng.normal(size=values.shape)).astype(object)
     cells[rng.random(cells.shape) < missing] = None
     return cells, np.repeat(np.arange(m), samples)

@@ -73,12 +73,9 @@ def without_columns(calibration: Calibration, columns: Bool, scorer: Any) -> Par
     records = calibration.records
     assert records is not None
     same, units = records.same, records.units
-    counted, facts = records.counted(columns)
     own = np.flatnonzero(records.lack(columns, scorer))
-    numbers, scores = np.union1d(counted, own), np.empty(same.size, dtype=np.float32)
-    scores[numbers] = records.scored_without(columns, scorer, numbers)
-    groups = calibration.groups_of(units[counted])
-    whole = calibration.fit(scores[counted], same[counted], units[counted], groups=groups, **facts)
+    scores = records.scored_without(columns, scorer)
+    whole = calibration.fit(scores, same, units, groups=calibration.groups_of(units), **records.facts)
     natural = None
     # Which of all pairs they are depends on cells that are missing, not on people.
     facts = records.facts | ({"listing": "drawn"} if calibration.origin == "all" else {})

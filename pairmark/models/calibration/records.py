@@ -6,8 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from itertools import combinations
+from functools import cached_property, lru_cache
 from typing import Any, Self
 
 import numpy as np
@@ -34,9 +33,9 @@ def are_records(rows: Any) -> bool:
     return isinstance(rows, np.ndarray) and rows.dtype.kind == "O"
 
 
-MOST_PAIRS, FEW_PAIRS = 20_000, 5_000
-"""Negative pairs that are scored without some columns, about, beforehand and while somebody waits: of more people, so
-many more."""
+MOST_PAIRS, MOST_SUBJECT_PAIRS = 20_000, 5_000
+"""Negative pairs that are scored without some columns, about, of single records and of subjects, of which none are
+scored beforehand: of more people, so many more."""
 
 
 def _enough_pairs(
@@ -85,8 +84,10 @@ def _enough_pairs(
 _ENDS = ("left", "right", "same", "units")
 N_FREQUENT = 8
 """Choices of columns that calibration pairs lack most often, which are scored without these beforehand."""
-DEAR = 3
-"""Columns that cost most, which are left out beforehand together with all others, all but one of them."""
+N_PARTS = 8
+"""Columns, those that cost least being one, of which choices are left out beforehand."""
+N_MORE = 2
+"""Of these, how many more are left out at most where a choice was not itself."""
 
 
 def pattern_codes(lacked: Bool) -> list[bytes]:
@@ -144,7 +145,7 @@ def score_subject_pairs(
     return scores
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class CalibrationRecords:
     """Calibration pairs with their records, so that they can be scored again without some columns.
 
@@ -165,12 +166,11 @@ class CalibrationRecords:
     aggregation: str | None = None
     patterns: Bool = field(repr=False, default_factory=lambda: np.empty((0, 2, 0), dtype=np.bool_))
     scores: Float32 = field(repr=False, default_factory=lambda: np.empty((0, 0), dtype=np.float32))
-    _compared: list[Any] = field(repr=False, default_factory=list)
-    """A scorer, ascending numbers of pairs that it compared once, and what scores these without columns."""
 
     @classmethod
     def of(cls, X: Any, pairs: HeldOutPairs, aggregation: str | None = None) -> Self | None:
-        """About `MOST_PAIRS` of the pairs, and their rows; None for rows without cells that can be missing.
+        """About `MOST_PAIRS` or `MOST_SUBJECT_PAIRS` of the pairs, and their rows; None for rows without cells that can
+        be missing.
 
         Parameters
         ----------
@@ -179,7 +179,8 @@ class CalibrationRecords:
         sets = X if isinstance(X, SampleSets) else SampleSets.of_rows(X)
         if not are_records(sets.rows):
             return None
-        sample, origin = _enough_pairs(pairs.same, pairs.units, pairs.origin, MOST_PAIRS)
+        most = MOST_PAIRS if aggregation is None else MOST_SUBJECT_PAIRS
+        sample, origin = _enough_pairs(pairs.same, pairs.units, pairs.origin, most)
         numbers, ends = np.unique([pairs.left[sample], pairs.right[sample]], return_inverse=True)
         left, right = ends.reshape(2, -1)
         drawn = sets.take(numbers)
@@ -235,13 +236,10 @@ class CalibrationRecords:
 
     def with_patterns(self, scorer: Any, n_frequent: int = N_FREQUENT) -> Self:
         """These, with scores without each column, without the choices that the pairs lack most often, without two
-        columns that pairs lack together, and without more and more of those that cost the least: whoever lacks other
-        columns can be decided by one of these choices that contains them."""
+        columns that pairs lack together, and without choices of which one contains whatever else a pair lacks."""
         d = self.lacked.shape[2]
         each = np.eye(d, dtype=np.bool_)
-        if self.aggregation is None:
-            self._compare(scorer, np.arange(self.same.size))
-        natural = scorer.patterns(self.lacked[:, 0], self.lacked[:, 1])
+        natural = _natural(self, scorer)
         codes = pattern_codes(natural)
         frequent = [codes.index(code) for code, _ in Counter(codes).most_common(n_frequent)]
         either: Int64 = np.any(self.lacked, axis=1).astype(np.int64)
@@ -251,17 +249,20 @@ class CalibrationRecords:
             [each[[a, b]].any(axis=0) for a, b in twos if together[a, b]], dtype=np.bool_
         ).reshape(-1, d)
         singles = scorer.patterns(each, np.zeros_like(each))
-        prepared = self._scored(
+        first = self._scored(
             np.concatenate([singles, natural[frequent], scorer.patterns(pairs, pairs)]), scorer
         )
-        cheapest = np.argsort([-prepared.tpr(columns) for columns in singles], kind="stable")
-        order = cheapest.tolist()
-        cheap, dear = order[: max(0, d - DEAR)], order[max(0, d - DEAR) :]
-        # Whatever else a pair lacks, and whichever of the dearest columns: one of these contains it.
-        wide = [[*cheap, *some] for n in range(min(DEAR, d)) for some in combinations(dear, n)]
-        chosen = [order[: d // 4], order[: d // 2], *wide]
-        chain = np.stack([each[columns].any(axis=0) for columns in chosen])
-        return prepared._scored(np.concatenate([prepared.patterns, scorer.patterns(chain, chain)]), scorer)
+        cheapest = np.argsort([-first.tpr(columns) for columns in singles], kind="stable")
+        covers = _covers(each[cheapest])
+        wide = [columns for columns in scorer.patterns(covers, covers) if not first.are_scored(columns)]
+        if not wide:
+            return first
+        rest = self._scored(np.stack(wide), scorer)
+        return replace(
+            self,
+            patterns=np.concatenate([first.patterns, rest.patterns]),
+            scores=np.concatenate([first.scores, rest.scores]),
+        )
 
     def _scored(self, chosen: Bool, scorer: Any) -> Self:
         distinct = {
@@ -299,15 +300,6 @@ class CalibrationRecords:
         """Whether these pairs were scored without ``columns`` beforehand."""
         return pattern_codes(columns[None])[0] in pattern_codes(self.patterns)
 
-    def counted(self, columns: Bool) -> tuple[Int64, dict[str, Any]]:
-        """Numbers of the pairs that decide without ``columns``, and how these came about: all, where they were scored
-        beforehand; else fewer pairs of as many people, by sizes alone."""
-        return (np.arange(self.same.size), self.facts) if self.are_scored(columns) else self._few
-
-    @cached_property
-    def _few(self) -> tuple[Int64, dict[str, Any]]:
-        return _enough_pairs(self.same, self.units, self.facts, FEW_PAIRS)
-
     @cached_property
     def lacked(self) -> Bool:
         """(n_pairs, 2, d) columns that each side of each pair lacks; of several samples, that any of both lacks."""
@@ -317,49 +309,75 @@ class CalibrationRecords:
 
     def lack(self, columns: Bool, scorer: Any) -> Bool:
         """(n_pairs,) which pairs a scorer compares just without these columns, (2, d), in either order of the sides."""
-        lacked = scorer.patterns(self.lacked[:, 0], self.lacked[:, 1])
+        lacked = _natural(self, scorer)
         just: Bool = (lacked == columns).all(axis=(1, 2)) | (lacked == columns[::-1]).all(axis=(1, 2))
         return just
 
-    def scored_without(self, columns: Bool, scorer: Any, numbers: Int64 | None = None) -> Float32:
-        """(n,) scores of the pairs of these ``numbers``, or all, with columns, (2, d), blanked on either side."""
+    def scored_without(self, columns: Bool, scorer: Any) -> Float32:
+        """(n,) scores of the pairs with columns, (2, d), blanked on either side."""
         scored_patterns = pattern_codes(self.patterns)
         (code,) = pattern_codes(columns[None])
-        scores: Float32
         if code in scored_patterns:
-            scores = self.scores[scored_patterns.index(code)]
-            return scores if numbers is None else scores[numbers]
-        numbers = np.arange(self.same.size) if numbers is None else numbers
-        scores, uncompared = np.empty(numbers.size, dtype=np.float32), np.ones(numbers.size, dtype=np.bool_)
-        if self.aggregation is None and (columns[0] == columns[1]).all():
-            if not self._compared or self._compared[0] is not scorer:
-                self._compare(scorer, self._few[0])
-            _, kept, score = self._compared
-            if score is not None:
-                uncompared = ~np.isin(numbers, kept)
-                scores[~uncompared] = score(columns[0], np.searchsorted(kept, numbers[~uncompared]))
-        if uncompared.any():
-            scores[uncompared] = self._scored_anew(columns, scorer, numbers[uncompared])
+            kept: Float32 = self.scores[scored_patterns.index(code)]
+            return kept
+        score = _compared(self, scorer) if (columns[0] == columns[1]).all() else None
+        if score is None:
+            return self._scored_anew(columns, scorer)
+        scores: Float32 = score(columns[0], np.arange(self.same.size))
         return scores
 
-    def _compare(self, scorer: Any, numbers: Int64) -> None:
-        score = scorer.compare_once(self.subjects.rows, self.left[numbers], self.right[numbers])
-        self._compared[:] = scorer, numbers, score
-
-    def _scored_anew(self, columns: Bool, scorer: Any, numbers: Int64) -> Float32:
-        subjects, ends = np.unique([self.left[numbers], self.right[numbers]], return_inverse=True)
-        left, right = ends.reshape(2, -1)
-        subset = self.subjects.take(subjects)
-        # Sides without the same columns are of one table, which is prepared once.
-        sides = columns if (columns[0] != columns[1]).any() else columns[:1]
+    def _scored_anew(self, columns: Bool, scorer: Any) -> Float32:
+        subjects = self.subjects
         if self.aggregation is not None:
             # Of subjects both sides lack the same.
-            rows = subset.rows.copy()
+            rows = subjects.rows.copy()
             rows[:, columns[0]] = None
-            sets = SampleSets(rows=rows, index=subset.index, counts=subset.counts)
-            return score_subject_pairs(scorer, sets, left, right, self.aggregation)
-        cells = np.tile(subset.rows[subset.index], (len(sides), 1))
+            sets = SampleSets(rows=rows, index=subjects.index, counts=subjects.counts)
+            return score_subject_pairs(scorer, sets, self.left, self.right, self.aggregation)
+        # Sides without the same columns are of one table, which is prepared once.
+        sides = columns if (columns[0] != columns[1]).any() else columns[:1]
+        cells = np.tile(subjects.rows[subjects.index], (len(sides), 1))
         for start, side in enumerate(sides):
             cells[start * len(subjects) : (start + 1) * len(subjects), side] = None
-        scores: Float32 = scorer.score_pairs(cells, left, right + (len(sides) - 1) * len(subjects))
+        scores: Float32 = scorer.score_pairs(cells, self.left, self.right + (len(sides) - 1) * len(subjects))
         return scores
+
+
+@lru_cache(maxsize=16)
+def _natural(records: CalibrationRecords, scorer: Any) -> Bool:
+    """(n_pairs, 2, d) columns without which pairs are compared of themselves."""
+    natural: Bool = scorer.patterns(records.lacked[:, 0], records.lacked[:, 1])
+    return natural
+
+
+@lru_cache(maxsize=4)
+def _compared(records: CalibrationRecords, scorer: Any) -> Any:
+    """What scores pairs again without columns, None where nothing does: of the last few calibrations, since it takes
+    tens of megabytes."""
+    if records.aggregation is not None:
+        return None
+    return scorer.compare_once(records.subjects.rows, records.left, records.right)
+
+
+def _covers(each: Bool) -> Bool:
+    """Choices of columns, (n, d), greedily: whatever choice of `N_PARTS` parts of the columns a pair lacks, one of them
+    contains it and lacks at most `N_MORE` parts more.
+
+    Parameters
+    ----------
+    each : (d, d) one column each, those that cost least first; where there are more, the first ones are one part.
+    """
+    n_first = max(1, len(each) - N_PARTS + 1)
+    parts = np.concatenate([each[:n_first].any(axis=0, keepdims=True), each[n_first:]])
+    # All but nothing and everything; a part that costs less stands for a lower bit, so that of equals it leaves first.
+    choices = (np.arange(1, (1 << len(parts)) - 1)[:, None] >> np.arange(len(parts))) & 1
+    sizes = choices.sum(axis=1)
+    contains = (choices[:, None] >= choices).all(axis=2) & (sizes[:, None] - sizes <= N_MORE)
+    columns: Bool = (choices @ parts).astype(np.bool_)
+    # Single columns are left out anyway.
+    is_open, chosen = columns.sum(axis=1) > 1, []
+    while is_open.any():
+        chosen.append(int(np.argmax(contains[:, is_open].sum(axis=1))))
+        is_open &= ~contains[chosen[-1]]
+    covers: Bool = columns[chosen]
+    return covers

@@ -143,7 +143,9 @@ class Patterns:
         why = COMPLETE_ONLY if request.complete_only else MORE_COLUMNS
         later: dict[bytes, Bool] = {}
         codes = pattern_codes(lacked)
-        for code, columns in dict(zip(codes, lacked, strict=True)).items():
+        # Who lacks most comes first: what is worked out for them may contain what others lack.
+        choices = sorted(dict(zip(codes, lacked, strict=True)).items(), key=lambda choice: -choice[1].sum())
+        for code, columns in choices:
             if not columns.any():
                 deciding[code] = (point.threshold, point.lower or np.float32(0)), None
                 continue

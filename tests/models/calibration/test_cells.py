@@ -1,5 +1,6 @@
 """Thresholds for the columns that are there."""
 
+import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +11,6 @@ from pairmark import FellegiSunter, RecordSimilarity
 from pairmark.models.calibration.calibration import Calibration
 from pairmark.models.calibration.partial import costs_of_columns, supports_columns, without_columns
 from pairmark.models.calibration.records import (
-    FEW_PAIRS,
     MOST_PAIRS,
     CalibrationRecords,
     blanked_subjects,
@@ -96,7 +96,7 @@ def test_some_pairs_of_all_people_are_kept_and_count_as_fully() -> None:
     assert len(records.same) < 2 * MOST_PAIRS
     assert np.unique(records.units).size == 600
     whole = without_columns(calibration, lacking(0), CellScorer()).whole
-    assert whole.summary()["n_negative_pairs"] < 2 * FEW_PAIRS, "what was not prepared takes a part of these"
+    assert whole.summary()["n_negative_pairs"] == np.sum(~records.same), "all of these decide"
     assert whole.smallest_fpr()["finite-sample"] == calibration.smallest_fpr()["finite-sample"]
 
 
@@ -161,6 +161,26 @@ def test_a_choice_is_rounded_up_to_the_best_one_that_contains_it() -> None:
     for prepared, is_turned in covers:
         sides = prepared[::-1] if is_turned else prepared
         assert (sides | ~columns).all(), "nothing is compared that the pair lacks"
+
+
+@pytest.mark.parametrize(("n_columns", "n_first"), [(2, 1), (5, 1), (8, 1), (11, 4)])
+def test_whatever_a_pair_lacks_a_prepared_choice_contains_it_and_little_more(
+    n_columns: int, n_first: int
+) -> None:
+    """By brute force; of many columns those that cost least leave together, as one."""
+    cells, who = record_people(40, np.random.default_rng(7), missing=0.02, columns=n_columns)
+    pairs = held_out_pairs(who, protocol="open-set", n_pairs=500, random_state=0)
+    records = CalibrationRecords.of(cells, pairs)
+    assert records is not None
+    prepared = records.with_patterns(CellScorer()).patterns[:, 0]
+    n_more = []
+    for chosen in itertools.product((False, True), repeat=n_columns):
+        lacked = np.array(chosen)
+        if lacked.any() and not lacked.all():
+            containing = prepared[(prepared | ~lacked).all(axis=1)]
+            n_more.append(int(containing.sum(axis=1).min() if len(containing) else n_columns) - lacked.sum())
+    assert max(n_more) <= 2 + n_first - 1
+    assert len(prepared) < 64
 
 
 class Unasked(CellScorer):
