@@ -67,17 +67,19 @@ def scale_of(negative: NDArray[np.floating]) -> dict[str, list[float]]:
     }
 
 
-def finalists(means: Float64, mean_rate: Callable[[list[int]], float], pair: list[int]) -> list[int]:
+def finalists(
+    means: Float64, mean_rate: Callable[[list[int]], float], pair: list[int], reach: float
+) -> list[int]:
     """The best of candidates, (n_candidates, n_folds), and of the next ones those that raise what they reach together;
     one far behind raises it by luck.
 
     ``mean_rate`` : of the mean of candidates by number, what it reaches on the same folds. ``pair`` : two that begin
-    together, unless another one is ahead of them: of few rows, which of them is ahead is luck.
+    together, unless one is ahead of them by more than ``reach``: of few rows, which is ahead by less is luck.
     """
     order = [int(number) for number in np.argsort(-means.mean(axis=1), kind="stable")]
     chosen, reached = order[:1], float(means[order[0]].mean())
-    if pair and (order[0] in pair or mean_rate(pair) >= reached):
-        chosen, reached = pair, mean_rate(pair)
+    if pair and reached - (together := mean_rate(pair)) <= reach:
+        chosen, reached = pair, together
     others = [one for one in order if one not in chosen and reached - means[one].mean() <= FAR_AHEAD]
     for number in others[: _MOST - len(chosen)]:
         together = mean_rate([*chosen, number])
@@ -91,7 +93,8 @@ def average(
 ) -> Entry | None:
     """The mean of those that are as good together, as an entry; None where one is better alone."""
     eligible = to_the_end(entries)
-    if data.reach is None or len(eligible) < 2:
+    reach = data.reach
+    if reach is None or len(eligible) < 2:
         return None
     means, members, values = np.stack([entry.means for entry in eligible]), [], []
     of_classes = [number for number, entry in enumerate(eligible) if entry.candidate.kind == CLASSES.kind]
@@ -110,7 +113,7 @@ def average(
         def mean_rate(numbers: list[int]) -> float:
             return float(fold_means(pooled_rates([mean_scores(fold, numbers) for fold in some], at)).mean())
 
-        return finalists(means[:, some], mean_rate, of_classes if len(of_classes) == 2 else [])
+        return finalists(means[:, some], mean_rate, of_classes if len(of_classes) == 2 else [], reach)
 
     chosen = chosen_on(np.arange(len(folds)))
     if len(chosen) < 2:

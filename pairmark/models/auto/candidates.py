@@ -37,6 +37,8 @@ FEW_NUMBERS, _MANY_TREES, _TREES = 10_000, 200, 50
 _CLASS_TREES, _VECTORS_SHARE = 500, 1 / 6
 """Trees of a winner for shared classes: seeds differ half as much as with 100. Of the work, what support vectors may
 take in a race."""
+_FEW_DEALT = 1_000
+"""Rows up to which a winner for shared classes is calibrated on two deals: there one decides by luck."""
 _TREES_WIDTH, _MOST_CLASSES, _MOST_ROWS = 2_048, 50, 100_000
 """Features of which a forest, classes and rows of which classifiers are tried at most."""
 _FEW_CLASSES = f"{_MOST_ROWS:,} dense rows or fewer, of {_MOST_CLASSES} shared classes or fewer"
@@ -174,7 +176,7 @@ def _classes_fit(data: Data) -> bool:
 _of_classes = partial(
     Candidate,
     kind=CLASSES.kind,
-    grown=lambda data: {"n_estimators": _CLASS_TREES},
+    grown=lambda data: {"n_estimators": _CLASS_TREES, "deals": 2 if data.n <= _FEW_DEALT else 1},
     needs=_FEW_CLASSES,
 )
 CANDIDATES: Final[tuple[Candidate, ...]] = (

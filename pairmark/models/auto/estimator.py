@@ -92,11 +92,12 @@ class SimilarityAuto(GroupedRows, BaseEstimator):
     candidate within one standard error of the best, paired fold by fold, and at most .01 behind it, wins and learns
     from all rows. Of fewer than 40 people, the mean of up to four is the winner instead, by their ranks among the
     folds' negative pairs: the best, and those of the next that raise what they reach together. Of up to 2,000 rows of
-    shared classes too, where trees of classes and the pool of classifiers that has them begin together, since folds of
-    so few do not tell which is better. What takes .3 seconds or more leaves halfway when a simpler one is level, or
-    another far ahead. Where classes are shared, classifiers and cosine race alone, if the budget is twice what they
-    take. Of identities a forest races where trees over PLDA's ratio help. What has trees races with fewer than a winner
-    has: 500 for classes, 100 over the ratio, or a forest of 200 of little data.
+    shared classes too, where trees of classes and the pool of classifiers that has them begin together unless one is
+    ahead by more than ``1 / sqrt(n)``, since folds of so few do not tell which is better. What takes .3 seconds or more
+    leaves halfway when a simpler one is level, or another far ahead. Where classes are shared, classifiers and cosine
+    race alone, if the budget is twice what they take. Of identities a forest races where trees over PLDA's ratio help.
+    What has trees races with fewer than a winner has: 500 for classes, 100 over the ratio, or a forest of 200 of little
+    data.
 
     ``protocol="auto"`` cannot ask what ``y`` is. From 15 identities on it takes them for people or things that new ones
     will join (open-set), below that for classes that are all there are (closed-set). Name the protocol where ``y`` is

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from pydantic import Field
 from scipy.spatial.distance import cdist
 from scipy.special import softmax
+from sklearn import config_context
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
@@ -20,15 +21,15 @@ from pairmark.models.core.progress import one_blas_thread
 from pairmark.models.core.scores import PairsOfRows
 from pairmark.models.core.search import GalleryIndex, Rows
 from pairmark.models.core.spec import LearnerSpec, RandomState, document_parameters
-from pairmark.models.core.state import Array, StoredState, refuse, require
+from pairmark.models.core.state import Array, Fact, StoredState, refuse, require
 from pairmark.models.evaluation.validation import GroupedRows, dealt_units, row_units
 from pairmark.models.pairs.lists import labeled_rows_of_pairs
 from pairmark.models.trees.features import n_features_tried
 
 ClassifierName = Literal["logistic", "svc", "extra-trees", "pool", "quick-pool"]
 _POOLS = {"pool": ("logistic", "svc", "extra-trees"), "quick-pool": ("logistic", "extra-trees")}
-_FOLDS, _REPEATS, _FEW_ROWS = 3, 2, 1_000
-"""Parts that rows are dealt into, and how often, of up to so many rows: there one deal decides by luck."""
+_FOLDS = 3
+"""Parts that rows are dealt into."""
 _SHARPNESS = tuple(2.0 ** np.arange(-6, 6.5, 0.5))
 _SMOOTHING = (1e-4, 0.01, 0.1)
 _STRENGTHS = {"logistic": (1.0,), "svc": (1.0, 10.0, 100.0), "extra-trees": (1.0,)}
@@ -52,11 +53,11 @@ class _Plane(NamedTuple):
     weights : (d or m, k). intercepts : (k,). vectors : (m, d), of standardized features.
     """
 
-    weights: Annotated[Float64, Array(shape=("inputs", "classes"))]
-    intercepts: Annotated[Float64, Array(shape=("classes",))]
+    weights: Annotated[Float64, Array(shape=("inputs", "n_classes"))]
+    intercepts: Annotated[Float64, Array(shape=("n_classes",))]
     vectors: Annotated[Float64 | None, Array(shape=("inputs", "features"))]
 
-    def margins(self, points: Float64) -> Float64:
+    def margins(self, points: Float64, n_classes: int) -> Float64:
         if self.vectors is not None:
             points = _kernel(points, self.vectors)
         # einsum without BLAS: a row's answer does not depend on the rows beside it.
@@ -69,57 +70,40 @@ class _Forest(NamedTuple):
     Attributes
     ----------
     roots : first node of each tree. feature, threshold : of each node; values at most the threshold go low, feature -1
-        is a leaf. children : the low child of a node, before the high one; of a leaf its row of ``shares``.
+        is a leaf. children : the low child of a node, before the high one; of a leaf its class.
     """
 
     roots: Annotated[Int64, Array(shape=("trees",), below="nodes")]
     feature: Annotated[Int32, Array(shape=("nodes",), low=-1, below="features")]
     threshold: Annotated[Float32, Array(shape=("nodes",))]
     children: Annotated[Int32, Array(shape=("nodes",), low=0)]
-    shares: Annotated[Float64, Array(shape=("leaves", "classes"), low=0, high=1)]
 
     @classmethod
     def grown(cls, points: Float32, codes: Int64, n_classes: int, n_trees: int, seed: int) -> _Forest:
         """Trees of standardized rows (n, d) with classes 0 to ``n_classes`` - 1."""
-        n, random = codes.size, np.random.default_rng(seed)
-        trees: list[tuple[Any, ...]] = []
-        n_nodes, n_shares = 0, n_classes
-        for _ in range(n_trees):
-            feature, children = np.empty((2, 2 * n), dtype=np.int32)
-            threshold = np.empty(2 * n, dtype=np.float32)
-            shares, state = np.zeros((n_classes + n // 2, n_classes)), random.integers(2**63, size=1)
-            np.fill_diagonal(shares, 1.0)
-            size, end = kernels.grow(
-                points, codes, n_features_tried("sqrt", points.shape[1]), state.astype(np.uint64),
-                feature, threshold, children, shares, n_classes,
-            )  # fmt: skip
-            # Leaves of one class share that class's row.
-            mixed = (feature[:size] < 0) & (children[:size] >= n_classes)
-            children[:size] += np.where(
-                feature[:size] >= 0, n_nodes, np.where(mixed, n_shares - n_classes, 0)
-            )
-            trees.append(
-                (feature[:size], threshold[:size], children[:size], shares[n_classes * bool(trees) : end])
-            )
-            n_nodes, n_shares = n_nodes + size, n_shares + end - n_classes
-        roots = np.cumsum([0, *(len(feature) for feature, *_ in trees[:-1])])
-        return cls(roots, *(np.concatenate(parts) for parts in zip(*trees, strict=True)))
+        states = np.random.default_rng(seed).integers(2**63, size=n_trees).astype(np.uint64)
+        # Memory that no node is written to is none.
+        feature, children = np.empty((2, n_trees * 2 * codes.size), dtype=np.int32)
+        roots, threshold = np.empty(n_trees, dtype=np.int64), np.empty(feature.size, dtype=np.float32)
+        n_tried = n_features_tried("sqrt", points.shape[1])
+        end = kernels.grow_forest(
+            points, codes, n_classes, n_tried, states, roots, feature, threshold, children
+        )
+        return cls(roots, feature[:end].copy(), threshold[:end].copy(), children[:end].copy())
 
     def relate(self, prefix: str) -> None:
-        """Refuse a forest without a tree, and children that no walk down may come to."""
+        """Refuse a forest without a tree, and children of nodes that no walk down may come to."""
         if not self.roots.size:
             raise refuse(f"{prefix}roots", None, "has no rows", "one tree at least")
-        n, is_leaf = self.feature.size, self.feature < 0
+        n = self.feature.size
         falls = (self.children > np.arange(n)) & (self.children < n - 1)
-        valid = np.where(is_leaf, self.children < len(self.shares), falls)
-        require(valid, f"{prefix}children", self.children, "a node after its parent, or a row of the shares")
+        require((self.feature < 0) | falls, f"{prefix}children", self.children, "a node after its parent")
 
-    def margins(self, points: Float64) -> Float64:
-        shares = np.zeros((points.shape[0], self.shares.shape[1]))
-        kernels.mean_shares(points.astype(np.float32), *self, shares)
+    def margins(self, points: Float64, n_classes: int) -> Float64:
         # One more tree knows nothing: no class is impossible.
-        n_trees, k = self.roots.size, shares.shape[1]
-        return np.asarray(np.log((n_trees * shares + 1 / k) / (n_trees + 1)))
+        votes = np.full((points.shape[0], n_classes), 1 / n_classes)
+        kernels.add_votes(points.astype(np.float32), *self, votes)
+        return np.asarray(np.log(votes / (self.roots.size + 1)))
 
 
 @document_parameters
@@ -127,19 +111,19 @@ class SimilarityClasses(GroupedRows, BaseEstimator):
     """Whether two rows are of one class, by a classifier: the sum over classes k of ``p_k(x) p_k(y)``.
 
     A score is the log-odds of that agreement. Probabilities are calibrated on rows that the classifier did not learn
-    from (three folds; equal rows, and rows of one of ``groups``, stay together): by their sharpness (temperature
-    scaling, Guo et al. 2017) and a share that any class has, the softest of those that fit as well. So a few wrong
-    labels do not make it sure of itself. A pool's probabilities are the weighted mean of several classifiers' (Genest
-    and Zidek 1986, section 3.1), by the weights under which those rows' classes are the most probable, evenly where
-    they tell little.
+    from (``deals`` into three folds; equal rows, and rows of one of ``groups``, stay together): by their sharpness
+    (temperature scaling, Guo et al. 2017) and a share that any class has, the softest of those that fit as well. So a
+    few wrong labels do not make it sure of itself. A pool's probabilities are the weighted mean of several classifiers'
+    (Genest and Zidek 1986, section 3.1), by the weights under which those rows' classes are the most probable, evenly
+    where they tell little.
 
     It is for classes that are all there are (closed-set): one that joins later has no probability. Of listed pairs,
     rows that positive ones join are a class.
 
     Attributes
     ----------
-    classes_ : (k,) the classes. weights_ : (m,) of the classifiers. sharpness_, smoothing_ : (m,) their calibration.
-    strength_ : (m,) their ``C``.
+    classes_ : (k,) the classes; None of listed pairs, which name none. n_classes_ : how many. weights_ : (m,) of the
+        classifiers. sharpness_, smoothing_ : (m,) their calibration. strength_ : (m,) their ``C``.
 
     Examples
     --------
@@ -151,7 +135,8 @@ class SimilarityClasses(GroupedRows, BaseEstimator):
     True
     """
 
-    classes_: Annotated[NDArray[Any], Array(kind="labels", shape=("classes",))]
+    classes_: Annotated[NDArray[Any] | None, Array(kind="labels", shape=("n_classes",))]
+    n_classes_: Annotated[int, Fact(), Field(ge=2)]
     weights_: Annotated[Float64, Array(shape=("parts",), low=0, high=1)]
     sharpness_: Annotated[Float64, Array(shape=("parts",), positive=True, high=1e3)]
     smoothing_: Annotated[Float64, Array(shape=("parts",), positive=True, high=0.5)]
@@ -174,6 +159,14 @@ class SimilarityClasses(GroupedRows, BaseEstimator):
         n_estimators: Annotated[
             int, Field(ge=_FOLDS, le=10_000, description="trees, where there are some")
         ] = 100,
+        deals: Annotated[
+            int,
+            Field(
+                ge=1,
+                le=10,
+                description="how often rows are dealt into folds to calibrate: of few, one decides by luck",
+            ),
+        ] = 1,
         protocol: Annotated[
             Literal["auto", "open-set", "closed-set"],
             Field(description="what rows to come are of; open-set, identities that are new, is refused"),
@@ -182,15 +175,14 @@ class SimilarityClasses(GroupedRows, BaseEstimator):
     ) -> None:
         self.classifier = classifier
         self.n_estimators = n_estimators
+        self.deals = deals
         self.protocol = protocol
         self.random_state = random_state
 
     def score(self, X: ArrayLike, y: ArrayLike) -> float:
         """See `PairScorerMixin.score`; a `ValueError` names a class that `fit` did not see."""
         check_is_fitted(self)
-        # Of listed pairs, classes have no names.
-        known = y if self._identity_means is None else self._identity_means[1]
-        unknown = np.setdiff1d(y, known)
+        unknown = np.setdiff1d(y, y if self.classes_ is None else self.classes_)
         if unknown.size:
             raise ValueError(_JOINED.format(f"class {str(unknown[0])[:80]!r} was not in training"))
         return super().score(X, y)
@@ -205,23 +197,24 @@ class SimilarityClasses(GroupedRows, BaseEstimator):
 
     def _learn_pairs(self, left: Float32, right: Float32, same: Bool, weight: Float64) -> None:
         rows, codes = labeled_rows_of_pairs(left, right, same, weight)
-        self._learn(rows, codes, np.unique(codes), np.arange(codes.size))
+        self._learn(rows, codes, None, np.arange(codes.size))
 
-    def _learn(self, rows: Float32, codes: Int64, classes: NDArray[Any], units: Int64) -> None:
+    def _learn(self, rows: Float32, codes: Int64, classes: NDArray[Any] | None, units: Int64) -> None:
         if "svc" in self._parts_named and codes.size > MOST_VECTORS:
             raise ValueError(
                 f"classifier is {self.classifier!r} and X has {codes.size:,} rows; expected at most {MOST_VECTORS:,}: "
                 "draw as many, or use 'quick-pool'"
             )
         seed = int(check_random_state(self.random_state).randint(2**31))
-        self.classes_ = classes
+        self.classes_, self.n_classes_ = classes, int(codes.max()) + 1
         self._mean, deviation = rows.mean(axis=0, dtype=np.float64), rows.std(axis=0, dtype=np.float64)
         self._deviation = np.where(deviation > 0, deviation, 1.0)
-        points, shown = self._points(rows), np.eye(classes.size)[codes]
-        random, repeats = np.random.default_rng(seed), _REPEATS if codes.size <= _FEW_ROWS else 1
-        deals = [dealt_units(units, codes, _FOLDS, random) for _ in range(repeats)]
+        points, shown = self._points(rows), np.eye(self.n_classes_)[codes]
+        random = np.random.default_rng(seed)
+        deals = [dealt_units(units, codes, _FOLDS, random) for _ in range(self.deals)]
         self._models, settings, right = [], [], []
-        with one_blas_thread():
+        # What scikit-learn would look at again is checked.
+        with one_blas_thread(), config_context(assume_finite=True, skip_parameter_validation=True):
             for name in self._parts_named:
                 trials: list[tuple[float, Float64, tuple[float, ...]]] = []
                 for strength in _STRENGTHS[name]:
@@ -231,7 +224,7 @@ class SimilarityClasses(GroupedRows, BaseEstimator):
                         learned = _learned(
                             name, points[~test], shown[~test], strength, self.n_estimators // _FOLDS, seed
                         )
-                        margins[test] += learned.margins(points[test]) / repeats
+                        margins[test] += learned.margins(points[test], self.n_classes_) / self.deals
                     loss, *calibration = _calibrated(margins, codes)
                     # A strength that is not the default must fit better by as much as a row tells.
                     trials.append((loss + bool(trials) / codes.size, margins, (*calibration, strength)))
@@ -249,7 +242,10 @@ class SimilarityClasses(GroupedRows, BaseEstimator):
         """(n, k) calibrated probabilities."""
         points = self._points(rows)
         settings = zip(self._models, self.weights_, self.sharpness_, self.smoothing_, strict=True)
-        parts = [weight * _chances(model.margins(points), *how) for model, weight, *how in settings]
+        parts = [
+            weight * _chances(model.margins(points, self.n_classes_), *how)
+            for model, weight, *how in settings
+        ]
         return np.asarray(np.sum(parts, axis=0))
 
     @property
@@ -270,9 +266,6 @@ class SimilarityClasses(GroupedRows, BaseEstimator):
         gallery = np.asarray(index.arrays[_CHANCES])[rows]
         return np.stack([_log_odds(chances * gallery) for chances in self._chances(queries)])
 
-    def _sizes(self, file: StoredState) -> Mapping[str, int]:
-        return {"classes": file.length("classes")}
-
     def _parts(self) -> Mapping[str, Any]:
         return {f"{name}-": model for name, model in zip(self._parts_named, self._models, strict=True)}
 
@@ -290,11 +283,10 @@ class SimilarityClasses(GroupedRows, BaseEstimator):
         if abs(self.weights_.sum() - 1) > 1e-6:
             raise refuse("weights", None, f"add up to {self.weights_.sum():.4g}", "1")
         for model in self._models:
-            if (
-                isinstance(model, _Plane)
-                and model.vectors is None
-                and len(model.weights) != self.n_features_in_
-            ):
+            if isinstance(model, _Forest):
+                is_class = (model.feature >= 0) | (model.children < self.n_classes_)
+                require(is_class, "extra-trees-children", model.children, "the number of a class at a leaf")
+            elif model.vectors is None and len(model.weights) != self.n_features_in_:
                 raise refuse(
                     "logistic-weights",
                     None,
@@ -329,10 +321,13 @@ def _learned(
     else:
         from sklearn.svm import SVC
 
-        for label in there:
+        for label in there[there.size == 2 :]:
             machine = SVC(C=strength, kernel="precomputed").fit(inputs, shown[:, label])
             weights[machine.support_, label] = machine.dual_coef_[0]
             intercepts[label] = machine.intercept_[0]
+        if there.size == 2:
+            # Of two classes one machine tells both.
+            weights[:, there[0]], intercepts[there[0]] = -weights[:, there[1]], -intercepts[there[1]]
         used = weights.any(axis=1)
         weights, vectors = weights[used], points[used]
     return _Plane(weights=weights, intercepts=intercepts, vectors=vectors)

@@ -9,8 +9,8 @@ from pairmark.models.core.kernels import next_random
 
 
 @kernel
-def grow(X, codes, n_tried, state, feature, threshold, children, shares, n_shared):
-    """Grow one tree to its end; returns how many nodes it has, and how many rows of ``shares`` are taken by then.
+def grow(X, codes, n_classes, n_tried, state, feature, threshold, children):
+    """Grow one tree to its end; returns how many nodes it has.
 
     A node draws features until ``n_tried`` of them vary in it, for each a threshold between its least and greatest
     value, and splits by the one whose sides are purest (Gini).
@@ -18,16 +18,14 @@ def grow(X, codes, n_tried, state, feature, threshold, children, shares, n_share
     Parameters
     ----------
     X : (n, d). codes : (n,) classes 0 to k - 1. state : (1,) uint64, of the draws.
-    feature, threshold, children : (2 n,) of each node, written: -1 at a leaf, whose row of ``shares`` is its child; the
-        low child of others, for values at most the threshold, and the high one after it.
-    shares : (rows, k), shares of the classes in leaves: those of pure ones first, the rest from row ``n_shared`` on.
+    feature, threshold, children : (2 n,) of each node, written: -1 at a leaf, whose child is its class; of others the
+        low child, for values at most the threshold, before the high one.
     """
     n, d = X.shape
-    k = shares.shape[1]
     rows, columns = np.arange(n), np.arange(d)
     start, stop = np.zeros(2 * n, dtype=np.int64), np.zeros(2 * n, dtype=np.int64)
     stop[0], n_nodes, node = n, 1, 0
-    counts, below = np.zeros(k), np.zeros(k)
+    counts, below = np.zeros(n_classes), np.zeros(n_classes)
     while node < n_nodes:
         first, last = start[node], stop[node]
         counts[:] = 0
@@ -61,11 +59,9 @@ def grow(X, codes, n_tried, state, feature, threshold, children, shares, n_share
                 best, best_feature, best_border = purity, f, border
         feature[node], threshold[node] = best_feature, best_border
         if best_feature < 0:
-            # Pure, or of rows that nothing tells apart.
-            children[node] = counts.argmax()
-            if counts.max() < last - first:
-                children[node], n_shared = n_shared, n_shared + 1
-                shares[children[node]] = counts / (last - first)
+            # Pure, or of rows that nothing tells apart: one of them, so that over many trees each class has its share.
+            draw = np.int64((next_random(state) >> np.uint64(11)) % np.uint64(last - first))
+            children[node] = codes[rows[first + draw]]
         else:
             middle = first
             for i in range(first, last):
@@ -76,16 +72,31 @@ def grow(X, codes, n_tried, state, feature, threshold, children, shares, n_share
             start[n_nodes], stop[n_nodes], start[n_nodes + 1], stop[n_nodes + 1] = first, middle, middle, last
             n_nodes += 2
         node += 1
-    return n_nodes, n_shared
+    return n_nodes
 
 
 @kernel
-def mean_shares(X, roots, feature, threshold, children, shares, out):
-    """Mean shares (n, k) of the leaves that rows come to, over the trees; ``out`` holds zeros before."""
+def grow_forest(X, codes, n_classes, n_tried, states, roots, feature, threshold, children):
+    """See `grow`: a tree for each of the states, (t,), end to end from ``roots``, (t,), on; returns how many nodes."""
+    end = 0
+    for t in range(states.size):
+        roots[t] = end
+        size = grow(
+            X, codes, n_classes, n_tried, states[t : t + 1], feature[end:], threshold[end:], children[end:]
+        )
+        for node in range(end, end + size):
+            if feature[node] >= 0:
+                children[node] += end
+        end += size
+    return end
+
+
+@kernel
+def add_votes(X, roots, feature, threshold, children, votes):
+    """Add to (n, k) numbers of trees by the class of the leaf that rows come to."""
     for i in range(X.shape[0]):
         for root in roots:
             node = root
             while feature[node] >= 0:
                 node = children[node] + np.int64(X[i, feature[node]] > threshold[node])
-            out[i] += shares[children[node]]
-        out[i] /= roots.shape[0]
+            votes[i, children[node]] += 1

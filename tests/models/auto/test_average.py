@@ -59,11 +59,11 @@ def test_a_damaged_member_is_named(averaged: SimilarityAuto) -> None:
 def test_finalists_are_the_best_and_those_that_raise_what_they_reach_together() -> None:
     means = np.array([[0.5], [0.9], [0.88], [0.86], [0.84]])
     together = {(1,): 0.9, (1, 2): 0.93, (1, 2, 3): 0.9, (1, 2, 4): 0.94}
-    assert finalists(means, lambda numbers: together[tuple(numbers)], []) == [1, 2, 4]
-    assert finalists(means, lambda numbers: 0.8, []) == [1]
-    # Two that are one winner's parts begin together, unless another is ahead of both.
-    assert finalists(means, lambda numbers: 0.8, [1, 3]) == [1, 3]
-    assert finalists(means, lambda numbers: 0.89, [2, 3]) == [1]
+    assert finalists(means, lambda numbers: together[tuple(numbers)], [], 0.0) == [1, 2, 4]
+    assert finalists(means, lambda numbers: 0.8, [], 0.0) == [1]
+    # Two begin together, unless one is ahead of them by more than what counts as level.
+    assert finalists(means, lambda numbers: 0.8, [1, 3], 0.11) == [1, 3]
+    assert finalists(means, lambda numbers: 0.8, [1, 3], 0.09) == [1]
 
 
 def test_a_scale_rises_with_the_rank_among_negative_pairs() -> None:

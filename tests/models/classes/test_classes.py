@@ -30,14 +30,35 @@ def test_a_score_is_the_log_odds_that_two_rows_are_of_one_class(
     assert load(tmp_path / "model").score_pairs(rows[1::2], left, right).tobytes() == scores.tobytes()
 
 
-def test_a_class_that_joins_later_is_refused_by_name() -> None:
+def test_a_class_that_joins_later_is_refused_by_name(tmp_path: Path) -> None:
     model = SimilarityClasses().fit(X[y < 2], y[y < 2])
-    with pytest.raises(ValueError, match="class '2' was not in training, but a class that joins later"):
-        model.score(X, y)
+    model.save(tmp_path / "model")
+    for fitted in (model, load(tmp_path / "model")):
+        with pytest.raises(ValueError, match="class '2' was not in training, but a class that joins later"):
+            fitted.score(X, y)
     with pytest.raises(ValueError, match="protocol is 'open-set'"):
         SimilarityClasses(protocol="open-set").fit(X, y)
     with pytest.raises(ValueError, match="groups has shape"):
         SimilarityClasses().fit(X, y, groups=[1, 2])
+
+
+def test_every_class_of_many_is_known() -> None:
+    rng = np.random.default_rng(0)
+    places, labels = rng.normal(size=(230, 6)), np.repeat(np.arange(230), 3)
+    rows = places[labels] + 0.05 * rng.normal(size=(690, 6))
+    assert (
+        SimilarityClasses(classifier="extra-trees", n_estimators=12).fit(rows, labels).score(rows, labels)
+        > 0.9
+    )
+
+
+def test_classes_of_listed_pairs_have_no_names(tmp_path: Path) -> None:
+    left, right = np.triu_indices(100, 7)
+    model = SimilarityClasses(classifier="quick-pool").fit_pairs(X[left], X[right], y[left] == y[right])
+    model.save(tmp_path / "model")
+    assert load(tmp_path / "model").score(X[100:], y[100:] + np.arange(50) % 2) == model.score(
+        X[100:], y[100:] + np.arange(50) % 2
+    )
 
 
 def test_support_vectors_decide_as_those_of_scikit_learn() -> None:
