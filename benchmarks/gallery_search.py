@@ -1,4 +1,4 @@
-"""Exact top-10 of a gallery on one core: forests by bounds, metrics and PLDA by scans, beside FAISS and HNSW.
+"""Exact top-10 of a gallery on one core: forests, metrics and PLDA, beside FAISS and HNSW.
 
 People are random centres in 128 dimensions with ten enrolled rows each; rows lie around their centre with a deviation
 of .5 (easy) or 1 (hard: a tenth-best row is as likely a stranger). Models learn from 400 other people. Queries are new

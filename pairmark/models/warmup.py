@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from pairmark.models.calibration.warmup import warm_calibration
-from pairmark.models.core.arrays import Float32
-from pairmark.models.core.base import score_checked, warm_search
+from pairmark.models.core.base import score_checked
 from pairmark.models.core.spec import capabilities_of
 from pairmark.models.evaluation.pairs import pair_report
 from pairmark.models.pairs.lists import list_blocks
@@ -26,10 +25,6 @@ _SMALL = {
     "budget_seconds": 0.001,
 }
 
-_MANY = 9_600
-"""Rows of a gallery that is searched as large ones are."""
-_WIDEST = 2_048
-"""Features of rows that are worth so many of them."""
 _WAYS: dict[str, tuple[dict[str, Any], ...]] = {
     "rankboost-kernel": ({"n_components": 24},),
     "metric": ({"whiten": True},),
@@ -53,23 +48,13 @@ def warm_loaded(estimator: Any, capabilities: Collection[str], *, accepts_sparse
             score_checked(estimator, sparse_rows, sparse_rows)
         score_checked(estimator, rows[:2], rows[2:])
     if "search" in capabilities:
-        _search(estimator, rows)
+        index = estimator.index(rows)
+        estimator.top_k(rows[:2], index, 3)
+        if rows.dtype == object:
+            # Records: of many only candidates are scored.
+            estimator.candidates(rows[:1], 1, [index], [None])
     if "rank-labels" in capabilities:
         estimator.predict(rows[:1])
-
-
-def _search(estimator: Any, rows: Float32) -> None:
-    """Search a small gallery and, where its rows are not too wide, a larger one: that is done in other ways."""
-    index = estimator.index(rows)
-    estimator.top_k(rows[:2], index, 3)
-    if rows.dtype == object:
-        # Records: of many only candidates are scored.
-        estimator.candidates(rows[:1], 1, [index], [None])
-    elif rows.shape[1] <= _WIDEST:
-        gallery = np.tile(rows, (-(-_MANY // len(rows)), 1))
-        index = estimator.index(gallery)
-        estimator.top_k(rows[:2], index, 3)
-        warm_search(estimator, rows[:1], index)
 
 
 def warm() -> None:

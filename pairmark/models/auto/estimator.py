@@ -400,9 +400,6 @@ class SimilarityAuto(GroupedRows, BaseEstimator):
     def _index_arrays(self, vectors: Matrix) -> dict[str, Any]:
         return self.model_._index_arrays(self._as_taken(vectors))
 
-    def _passing_index(self, vectors: Matrix) -> GalleryIndex:
-        return self.model_._passing_index(self._as_taken(vectors))
-
     def _score_rows(self, queries: Matrix, index: GalleryIndex, rows: Rows) -> Float32:
         return self.model_._score_rows(self._as_taken(queries), index, rows)
 

@@ -404,9 +404,6 @@ class PairScorerMixin(Stateful):
 
     # What a family may replace: columns it works out once a gallery, how it scores them, how it searches.
 
-    def _warm_search(self, query: Any, index: GalleryIndex) -> None:
-        """Compile what searches of galleries use that are many times as large."""
-
     def _index_arrays(self, vectors: Matrix) -> dict[str, Any]:
         """What to keep of a gallery beside its vectors; `GalleryIndex.arrays`, saved and mapped with it."""
         return {}
@@ -443,17 +440,13 @@ class PairScorerMixin(Stateful):
 
     def _as_index(self, gallery: Any) -> GalleryIndex:
         if not isinstance(gallery, GalleryIndex):
-            return self._passing_index(self._validated(gallery, "gallery"))
+            return self._indexed(self._validated(gallery, "gallery"), None)
         if gallery.digest != self._search_digest():
             raise ValueError(
                 "the index was made by another model, or by this one before it was fitted again: index the gallery "
                 "with this model"
             )
         return gallery
-
-    def _passing_index(self, vectors: Matrix) -> GalleryIndex:
-        """For a gallery given as an array, and so used once: what is not worth preparing for that may be left out."""
-        return self._indexed(vectors, None)
 
     def _indexed(self, vectors: Matrix, digest: str | None) -> GalleryIndex:
         vectors = search.sealed(vectors)
@@ -524,11 +517,6 @@ def prepare_subjects(learner: PairScorerMixin, sets: SampleSets, aggregation: st
 def score_subjects(learner: PairScorerMixin, left: Any, right: Any, aggregation: str) -> Float32:
     """`PairScorerMixin.subject_score` of checked or prepared subjects; ``aggregation`` is not ``auto``."""
     return learner._subject_score(left, right, aggregation)
-
-
-def warm_search(learner: PairScorerMixin, query: Matrix, index: GalleryIndex) -> None:
-    """Compile what searches of galleries use that are many times as large as this one."""
-    learner._warm_search(query, index)
 
 
 def _repeat_row(row: Any, n: int) -> Any:

@@ -16,14 +16,14 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
-from pairmark.models.core.base import GalleryIndex, Matrix, PairScorerMixin
+from pairmark.models.core.base import SCORE_BLOCK, GalleryIndex, Matrix, PairScorerMixin
 from pairmark.models.core.inputs import checked_same, feature_names_of
 from pairmark.models.core.progress import report
-from pairmark.models.core.search import SearchLimits, TopK
+from pairmark.models.core.search import SearchLimits, TopK, TopRows, padded
 from pairmark.models.core.spec import LearnerSpec, RandomState, Threads, document_parameters
 from pairmark.models.core.state import Fact, StateRecord
 from pairmark.models.pairs.sampling import MAX_PAIRS, PairMap, PairPopulation
-from pairmark.models.similarity import explain, search
+from pairmark.models.similarity import explain
 from pairmark.models.similarity.axes import Axes, axes_of
 from pairmark.models.similarity.explain import PairWords
 from pairmark.models.similarity.growth import (
@@ -36,13 +36,17 @@ from pairmark.models.similarity.growth import (
     quantise,
 )
 from pairmark.models.similarity.kernels.layout import GrowthLimits, PairTable
-from pairmark.models.similarity.search import CODES, column_arrays
 from pairmark.models.similarity.trees import (
     PackedTrees,
     SimilarityState,
     Tree,
 )
 from pairmark.models.trees.features import MaxFeatures, n_features_tried
+
+_ANY = np.float32(-np.inf)
+_FIRST_SHARE, _PROMISING = 16, 96
+"""One tree in so many tells which rows of a gallery are promising; of these, so many rows are scored first, or twice
+``k`` where that is more."""
 
 
 class SimilarityBase(SimilarityState, PairScorerMixin, BaseEstimator):
@@ -179,33 +183,57 @@ class SimilarityBase(SimilarityState, PairScorerMixin, BaseEstimator):
         super()._restored()
         self._finish()
 
-    def _pair_score(self, left: Float32, right: Float32) -> Float32:
-        n_threads = 1 if self.n_jobs is None else effective_n_jobs(self.n_jobs)
-        sums = self._packed.sums(self._beside(left), self._beside(right), n_threads)
+    def _pair_score(self, left: Float32, right: Float32, least: np.float32 = _ANY) -> Float32:
+        """Scores; those below ``least`` may be -inf instead."""
+        sums = self._packed.sums(
+            self._beside(left), self._beside(right), self._n_threads, least=self._least_sum(least)
+        )
         return (sums / len(self.trees_)).astype(np.float32)
 
-    def _index_arrays(self, vectors: Matrix) -> dict[str, Any]:
-        """The byte columns that trees are searched by, worked out once; with axes, all is scored."""
-        small = vectors.shape[0] < search.SMALLEST
-        return {} if small or self._axes is not None else column_arrays(vectors)
+    @property
+    def _n_threads(self) -> int:
+        return 1 if self.n_jobs is None else effective_n_jobs(self.n_jobs)
 
-    def _passing_index(self, vectors: Matrix) -> GalleryIndex:
-        # Byte columns cost about as much as a query that scores everything.
-        return GalleryIndex(vectors=vectors)
+    def _least_sum(self, score: np.float32) -> float:
+        """Sums of leaves below this score less: it is that of the next lower float32, since scores are rounded."""
+        return float(np.nextafter(score, _ANY)) * len(self.trees_)
 
     def _top_k(self, queries: Matrix, index: GalleryIndex, limits: SearchLimits) -> TopK:
-        n = len(index) if limits.allowed is None else int(np.count_nonzero(limits.allowed))
-        trees = self._packed.search_trees(self.n_features_in_) if CODES in index.arrays else None
-        # Few rows, or much of them wanted: bounds would not spare anything.
-        if trees is None or n < search.SMALLEST + search.FEW_WALKS // trees.roots.size or 64 * limits.k > n:
+        """The first trees say which rows are promising, and the scores of these what the others have to reach: a row is
+        given up as soon as the trees still to come cannot make up for those before."""
+        if len(self.trees_) < _FIRST_SHARE:
             return super()._top_k(queries, index, limits)
-        return search.forest_top_k(trees, self._score_rows, queries, index, limits)
+        n_first, n_promising = -(-len(self.trees_) // _FIRST_SHARE), max(_PROMISING, 2 * limits.k)
+        rows = np.arange(len(index)) if limits.allowed is None else np.flatnonzero(limits.allowed)
+        blocks = [slice(start, start + SCORE_BLOCK) for start in range(0, rows.size, SCORE_BLOCK)]
+        bests = []
+        for at in range(queries.shape[0]):
+            query, best = queries[at : at + 1], TopRows(limits.k, limits.above)
+            # 1. Every row by a few trees.
+            sums = np.empty(rows.size)
+            for block in blocks:
+                vectors = index.vectors[block if limits.allowed is None else rows[block]]
+                left = np.broadcast_to(query, vectors.shape)
+                sums[block] = self._packed.sums(
+                    self._beside(left), self._beside(vectors), self._n_threads, n_first=n_first
+                )
+            # 2. The most promising by all trees.
+            is_left = np.ones(rows.size, dtype=np.bool_)
+            if n_promising < rows.size:
+                is_left[np.argpartition(-sums, n_promising)[:n_promising]] = False
+                self._offer(best, query, index, rows[~is_left])
+            # 3. Of the others, those that may still reach the best.
+            is_left &= self._packed.can_reach(sums, n_first, self._least_sum(best.floor))
+            self._offer(best, query, index, rows[is_left])
+            bests.append(best)
+        return padded(bests, limits.k)
 
-    def _warm_search(self, query: Float32, index: GalleryIndex) -> None:
-        """Compile what searches of galleries use that are many times as large, where the index has byte columns."""
-        trees = self._packed.search_trees(self.n_features_in_) if CODES in index.arrays else None
-        if trees is not None:
-            search.forest_top_k(trees, self._score_rows, query, index, SearchLimits(1))
+    def _offer(self, best: TopRows, query: Float32, index: GalleryIndex, rows: NDArray[np.intp]) -> None:
+        """Score rows, as far as they may be among the best."""
+        for start in range(0, rows.size, SCORE_BLOCK):
+            part = rows[start : start + SCORE_BLOCK]
+            vectors = index.vectors[part]
+            best.offer(part, self._pair_score(np.broadcast_to(query, vectors.shape), vectors, best.floor))
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_packed")

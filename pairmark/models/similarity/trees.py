@@ -28,7 +28,6 @@ from pairmark.models.similarity.kernels.layout import (
     CELL_RIGHT,
     CELL_SAME,
 )
-from pairmark.models.similarity.search import SearchTrees, search_trees
 
 PAIR_MAPS: dict[str, int] = {
     "diff-sum": layout.DIFF_SUM,
@@ -242,42 +241,56 @@ class PackedTrees:
     """
 
     def __init__(self, trees: list[Tree], values: list[Float64], *, pair_map: PairMap) -> None:
-        self.leaf_values, self.pair_map = values, pair_map
+        self.pair_map = pair_map
         # As scoring kernels take them: where each tree's nodes begin, values of leaves, where each tree's begin.
         self.leaves = (
             np.cumsum([0, *(tree.features.size for tree in trees)], dtype=np.int64),
             np.concatenate(values),
             np.cumsum([0, *(leaf.size for leaf in values)], dtype=np.int64),
         )
-        self._search: SearchTrees | None = None
-        self._features = [tree.features for tree in trees]
-        self._thresholds = [np.asarray(tree.thresholds) for tree in trees]
-        self._children = [children_of(tree) for tree in trees]
-        self._nodes = packed_nodes(self._features, self._thresholds, self._children)
+        # The most that each tree and those after it can add: the greatest leaf of each.
+        most = [float(leaf.max()) for leaf in values]
+        self._to_come = np.append(np.cumsum(most[::-1])[::-1], 0.0)
+        # Of adding so many leaves in whichever order.
+        self._rounding = 1e-9 * len(values) * float(np.abs(self.leaves[1]).max())
+        self._nodes = packed_nodes(
+            [tree.features for tree in trees],
+            [np.asarray(tree.thresholds) for tree in trees],
+            [children_of(tree) for tree in trees],
+        )
 
-    def sums(self, left: Float32, right: Float32, n_threads: int = 1) -> Float64:
-        """Sum of leaf values over the trees for each pair of rows; the same to the last bit for any number of
-        threads."""
+    def sums(
+        self,
+        left: Float32,
+        right: Float32,
+        n_threads: int = 1,
+        *,
+        n_first: int | None = None,
+        least: float = -np.inf,
+    ) -> Float64:
+        """Sum of leaf values over the trees, or the first of them, for each pair of rows; the same to the last bit for
+        any number of threads. A sum of all that is certainly below ``least`` may be -inf instead."""
         total = np.zeros(left.shape[0], dtype=np.float64)
         (a, step_a), (b, step_b) = _rows(left), _rows(right)
         # Kept, so that it is made once.
         self._nodes = nodes = self._nodes.spanning(2 * a.shape[1])
         pair_map = PAIR_MAPS[self.pair_map]
+        node_starts, values, value_starts = self.leaves
+        if n_first is not None:
+            node_starts, value_starts = node_starts[: n_first + 1], value_starts[: n_first + 1]
         _in_threads(
             lambda start, stop: scoring_kernels.score_pairs(
-                *nodes, *self.leaves, a, b, step_a, step_b, start, stop, pair_map, total
+                *nodes, node_starts, values, value_starts, a, b, step_a, step_b, start, stop, pair_map,
+                least - self._rounding, self._to_come, total,
             ),
             total.size,
             n_threads,
-        )
+        )  # fmt: skip
         return total
 
-    def search_trees(self, width: int) -> SearchTrees:
-        """The trees as galleries of ``width`` features are searched with; worked out once."""
-        if self._search is None:
-            parts = self._features, self._thresholds, self._children, self.leaf_values
-            self._search = search_trees(*parts, width=width, pair_map=PAIR_MAPS[self.pair_map])
-        return self._search
+    def can_reach(self, sums: Float64, n_first: int, least: float) -> NDArray[np.bool_]:
+        """Whether pairs may come to ``least``, by their sums over the first trees."""
+        return np.asarray(sums + self._to_come[n_first] >= least - self._rounding)
 
 
 def children_of(tree: Tree) -> list[NDArray[np.uint64]]:

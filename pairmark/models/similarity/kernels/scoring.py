@@ -95,18 +95,18 @@ def _walk(
     start,
     n,
     pair_map,
+    alive,
     at,
     active,
 ):
-    """Take ``n`` pairs from the root of one tree to their leaves; ``at`` ends as node count + leaf number."""
+    """Take the ``n`` pairs ``alive`` from the root of one tree to their leaves; ``at`` ends as node count + leaf."""
     to_place = np.uint64(2 * CHILD_BITS + feature_bits)
     feature_mask = (np.uint64(1) << np.uint64(feature_bits)) - np.uint64(1)
     width = np.uint64(places.shape[1])
     cells = places.reshape(places.size)
     n_nodes = np.uint64(nodes.shape[0])
-    for p in range(n):
-        at[p] = 0
-        active[p] = p
+    for q in range(n):
+        at[alive[q]], active[q] = 0, alive[q]
     n_active = np.uint64(n) if n_nodes > 0 else np.uint64(0)
     while n_active > 0:
         n_left = np.uint64(0)
@@ -133,9 +133,11 @@ def _walk(
 @kernel
 def score_pairs(
     nodes, thresholds, lows, scales, feature_bits, top, node_starts, values, value_starts, left,
-    right, step_left, step_right, start, stop, pair_map, out,
+    right, step_left, step_right, start, stop, pair_map, least, to_come, out,
 ):  # fmt: skip
     """Sum of leaf values over trees for pairs ``start:stop``, tree by tree in order.
+
+    A pair is given up, and its sum -inf, once what the trees still to come can add leaves it below ``least``.
 
     Parameters
     ----------
@@ -144,6 +146,7 @@ def score_pairs(
     lows, scales : (features,) float32, of places up to ``top``. feature_bits : of a word.
     values : (n_leaves,) float64; tree t has those from ``value_starts[t]``.
     left, right : (n or 1, d) float32; a step of 0 repeats the only row.
+    least : the sum that matters; -inf: all. to_come : (n_trees + 1,) float64, the most that trees from each on can add.
     out : (n,) float64, filled at ``start:stop``.
 
     Returns
@@ -154,7 +157,8 @@ def score_pairs(
     width = 2 * left.shape[1]
     size = min(stop - start, BLOCK, max(BLOCK // 8, _PLACES // width))
     places = np.empty((size, width), dtype=np.uint16)
-    at, active = np.empty(size, dtype=np.uint32), np.empty(BLOCK, dtype=np.uint16)
+    at, active = np.empty(size, dtype=np.uint32), np.empty(size, dtype=np.uint16)
+    alive = np.empty(size, dtype=np.uint16)
     sink = np.uint64(0)
     for first in range(start, stop, size):
         n = min(size, stop - first)
@@ -162,20 +166,30 @@ def score_pairs(
             places, left, right, step_left, step_right, first, n, pair_map, lows, scales, np.float32(top)
         )
         # Trees are added in their order, so that a sum has the same bits in any batch.
-        for p in range(first, first + n):
-            out[p] = 0.0
+        for p in range(n):
+            out[first + p], alive[p] = 0.0, p
+        n_alive = n
         for t in range(n_trees):
+            if n_alive == 0:
+                break
             tree = nodes[node_starts[t] : node_starts[t + 1]]
             n_nodes = tree.shape[0]
-            if n_nodes <= 64 * n:
+            if n_nodes <= 64 * n_alive:
                 # One read a cache line.
                 for i in range(np.uint64(0), np.uint64(n_nodes), np.uint64(8)):
                     sink += tree[i]
             _walk(
                 tree, thresholds[node_starts[t] : node_starts[t + 1]], feature_bits, places, left, right,
-                step_left, step_right, first, n, pair_map, at, active,
+                step_left, step_right, first, n_alive, pair_map, alive, at, active,
             )  # fmt: skip
             leaves = values[value_starts[t] : value_starts[t + 1]]
-            for p in range(n):
-                out[first + p] += leaves[np.int64(at[p]) - n_nodes]
+            n_left = 0
+            for q in range(n_alive):
+                p = np.uint64(alive[q])
+                total = out[first + p] + leaves[np.int64(at[p]) - n_nodes]
+                is_left = total + to_come[t + 1] >= least
+                out[first + p] = total if is_left else -np.inf
+                alive[n_left] = p
+                n_left += np.int64(is_left)
+            n_alive = n_left
     return sink
