@@ -257,8 +257,10 @@ BAD_CSV = {
     "short line": (HEAD + b"3,q\n", "line 3 has 2 cells, the header 3"),
     "long line": (HEAD + b"3,4,q,5\n", "line 3 has 4 cells, the header 3"),
     "open quote": (HEAD + b'3,4,"q\n', "line 3 has a quote that is not closed"),
-    "not UTF-8": (HEAD + b"3,4,Ren\xe9\n", "line 3 is not UTF-8"),
-    "UTF-16": ("a,b,who\n1,2,p\n".encode("utf-16"), "UTF-16 text; save it as UTF-8"),
+    "broken UTF-8": (HEAD + "3,4,é\n5,6,".encode() + b"Ren\xe9\n", "line 4 is not UTF-8"),
+    "Cyrillic, not UTF-8": (HEAD + "3,4,Иван\n".encode("cp1251"), "line 3 is not UTF-8"),
+    "UTF-16 cut within a character": ("a,b,who\n1,2,😀\n".encode("utf-16")[:-5], "the file is not UTF-8"),
+    "not UTF-8 with no character for a byte": (HEAD + b"3,4,a\x81\n", "the file is not UTF-8"),
     "zero byte": (HEAD + b"3,4,q\x00\n", "line 3 has a label that is not plain text"),
     "cut within a character": (HEAD + "3,4,é".encode()[:-1], "line 3 is not UTF-8"),
     "empty": (b"", "the file is empty"),
@@ -281,6 +283,20 @@ BAD_CSV = {
 def test_bad_csv(deployment, case: str) -> None:
     content, said = BAD_CSV[case]
     assert said in refused(deployment, content, label="who").detail
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be", "cp1252", "utf-8-sig"])
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_text_of_other_encodings(datasets, encoding: str, pack) -> None:
+    """UTF-16 by its mark; Windows-1252, which has none, with a warning that shows how it was read."""
+    mark = "\ufeff" if encoding == "utf-16-be" else ""
+    table = f"{mark}a;b;who\n1;2;Zoë 3 €\n3;4;Renée\n5;6;Zoë 3 €\n".encode(encoding)
+    upload = UploadFile(io.BytesIO(pack(table)), filename="a.csv")
+    data = datasets.add(upload, DatasetRequest(name="people", identity="who"))
+    assert sorted(data.label_counts) == ["Renée", "Zoë 3 €"]
+    assert any("read as Windows-1252, such as 'Zoë'" in said for said in data.warnings) == (
+        encoding == "cp1252"
+    )
 
 
 def test_every_column_of_text_is_named_at_once(deployment) -> None:

@@ -326,7 +326,7 @@ def _from_svmlight(upload: Upload, scratch: Path) -> _Source:
         raise InvalidInput("svmlight keeps the label in front of each line; leave `label` out", field="label")
     if request.group not in (None, "qid"):
         raise InvalidInput("svmlight keeps groups as qid; leave `group` out or send qid", field="group")
-    X, y, query = svmlight_rows(plain_text(upload.file, scratch, upload.limits))
+    X, y, query = svmlight_rows(plain_text(upload.file, scratch, upload.limits)[0])
     if request.group == "qid" and not query.size:
         raise InvalidInput("no line has a qid; expected `label qid:7 1:0.5`", field="group")
     block = Block(

@@ -67,7 +67,7 @@ def write_as_json(
     table = TableForm(**form)
     most = limits.rows if table.most is None else table.most
     rows: list[tuple[Any, ...]] = []
-    with closing(TableFile(Path(upload), Path(scratch), kind, limits)) as file:
+    with closing(TableFile(Path(upload), Path(scratch), kind, limits, guess=False)) as file:
         names = file.names
         wrong = [f"{name!r} is missing" for name in table.columns if name not in (*names, *table.optional)]
         wrong += [f"{name[:60]!r} is not read here" for name in names if name not in table.columns]

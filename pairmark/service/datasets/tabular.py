@@ -5,6 +5,7 @@ Memory stays flat however long the file is.
 
 from __future__ import annotations
 
+import codecs
 import csv
 import glob
 import gzip
@@ -75,16 +76,70 @@ _MAX_HEADER = 32 * CHUNK
 _OTHER_MAGIC = {
     b"PK\x03\x04": "a zip archive (or a spreadsheet); save it as CSV, or as npz with the extension .npz",
     b"PAR1": "a Parquet file; send format=parquet",
-    b"\xff\xfe": "UTF-16 text; save it as UTF-8",
-    b"\xfe\xff": "UTF-16 text; save it as UTF-8",
     b"\x28\xb5\x2f\xfd": "packed with zstd; unpack it, or use gzip",
     b"BZh": "packed with bzip2; unpack it, or use gzip",
     b"\xfd7zXZ": "packed with xz; unpack it, or use gzip",
 }
 
 
-def plain_text(path: Path, scratch: Path, limits: FileLimits) -> Path:
-    """The file itself, or what it unpacks to, within ``limits``, where it is text by its first bytes."""
+_MOSTLY_ALONE = 1.5
+"""Bytes beyond ASCII in a row, on average: fewer in Windows-1252, more in other scripts and in broken UTF-8."""
+_BEYOND_ASCII = re.compile(r"\w{0,20}[^\x00-\x7f]\w{0,20}")
+
+
+def plain_text(path: Path, scratch: Path, limits: FileLimits) -> tuple[Path, list[str]]:
+    """The file itself, or what it unpacks to as UTF-8, within ``limits``, where it is text by its first bytes; and a
+    warning where its encoding is a guess."""
+    plain = _unpacked(path, scratch, limits)
+    encoding = _encoding_of(plain)
+    if encoding == "utf-8":
+        return plain, []
+    text = scratch / "text"
+    try:
+        with plain.open(encoding=encoding, newline="") as stream:
+            _write((part.encode() for part in iter(lambda: stream.read(CHUNK), "")), text, limits)
+    except UnicodeError as error:
+        raise InvalidInput(f"the file {_NO_UTF8}", field="file") from error
+    if encoding == "utf-16":
+        return text, []
+    with text.open(encoding="utf-8", newline="") as stream:
+        words = (_BEYOND_ASCII.search(part) for part in iter(lambda: stream.read(CHUNK), ""))
+        example = next(filter(None, words))[0]
+    return text, [
+        f"the file is not UTF-8: it is read as Windows-1252, such as {example!r}; if that is wrong, save it as UTF-8"
+    ]
+
+
+def _encoding_of(path: Path) -> str:
+    """UTF-16 by its mark; Windows-1252 where the bytes of a text that is no UTF-8 look like it; else UTF-8."""
+    with path.open("rb") as stream:
+        if stream.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+            return "utf-16"
+    try:
+        with path.open(encoding="utf-8", newline="") as text:
+            while text.read(CHUNK):
+                pass
+    except UnicodeDecodeError as error:
+        n_bytes = n_runs = 0
+        with path.open("rb") as stream:
+            while chunk := stream.read(CHUNK):
+                runs = re.findall(rb"[\x80-\xff]+", chunk)
+                n_bytes, n_runs = n_bytes + sum(map(len, runs)), n_runs + len(runs)
+        # A last character that is cut off is damage.
+        if "unexpected end" not in error.reason and n_bytes < _MOSTLY_ALONE * n_runs:
+            return "cp1252"
+    return "utf-8"
+
+
+def _write(parts: Iterable[bytes], path: Path, limits: FileLimits) -> None:
+    with path.open("wb") as out:
+        for part in parts:
+            out.write(part)
+            if (size := out.tell()) > limits.unpacked_bytes:
+                raise limits.exceeded("unpacked_bytes", f"the file unpacks to {size} bytes or more", "bytes")
+
+
+def _unpacked(path: Path, scratch: Path, limits: FileLimits) -> Path:
     empty = InvalidInput("the file is empty; expected a header line and rows", field="file")
     with path.open("rb") as stream:
         start = stream.read(8)
@@ -98,13 +153,8 @@ def plain_text(path: Path, scratch: Path, limits: FileLimits) -> Path:
         stream.seek(0)
         plain = scratch / "unpacked"
         try:
-            with gzip.GzipFile(fileobj=stream) as unpacked, plain.open("wb") as copy:
-                while chunk := unpacked.read(CHUNK):
-                    copy.write(chunk)
-                    if (size := copy.tell()) > limits.unpacked_bytes:
-                        raise limits.exceeded(
-                            "unpacked_bytes", f"the file unpacks to {size} bytes or more", "bytes"
-                        )
+            with gzip.GzipFile(fileobj=stream) as unpacked:
+                _write(iter(lambda: unpacked.read(CHUNK), b""), plain, limits)
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise InvalidInput(
                 "the gzip file is truncated or damaged; pack and send it again", field="file"
@@ -149,7 +199,7 @@ def in_lines(
     rows = {int(number) for number in _ROW.findall(error.detail)}
     if kind != "csv" or not rows:
         return error
-    plain = plain_text(path, scratch, limits)
+    plain, _ = plain_text(path, scratch, limits)
     blank, delimiter, first = first_record(plain)
     lines: dict[int, int] = {}
     with suppress(csv.Error), plain.open(encoding="utf-8-sig", errors="replace", newline="") as stream:
@@ -237,7 +287,8 @@ def _refuse_csv(error: Exception, message: str) -> NoReturn:
 
 
 class TableFile:
-    """A CSV or Parquet file on a connection of DuckDB, of its own unless one is passed.
+    """A CSV or Parquet file on a connection of DuckDB, of its own unless one is passed. Without ``guess`` text must be
+    UTF-8 or UTF-16, such as where it holds ids and nobody reads warnings.
 
     Attributes
     ----------
@@ -255,6 +306,7 @@ class TableFile:
         limits: FileLimits,
         *,
         header: bool = True,
+        guess: bool = True,
         connection: duckdb.DuckDBPyConnection | None = None,
     ) -> None:
         scratch.mkdir(parents=True, exist_ok=True)
@@ -264,7 +316,7 @@ class TableFile:
         self.connection = connection or open_duckdb(scratch, limits)
         try:
             if kind == "csv":
-                self._open_csv(path, scratch, header)
+                self._open_csv(path, scratch, header=header, guess=guess)
             else:
                 self._open_parquet(path)
         except BaseException:
@@ -441,8 +493,11 @@ class TableFile:
                 raise TooLarge(f"more than {self.limits.rows} rows; at most that many are taken")
         return columns
 
-    def _open_csv(self, path: Path, scratch: Path, header: bool) -> None:
-        plain = plain_text(path, scratch, self.limits)
+    def _open_csv(self, path: Path, scratch: Path, *, header: bool, guess: bool) -> None:
+        plain, guesses = plain_text(path, scratch, self.limits)
+        if guesses and not guess:
+            raise InvalidInput(f"the file {_NO_UTF8}", field="file")
+        self.warnings += guesses
         blank, delimiter, first = first_record(plain)
         check_width(len(first), self.limits)
         self.cells = [f"c{number}" for number in range(len(first))]

@@ -220,7 +220,7 @@ def _table(
 ) -> Iterator[Rows]:
     from pairmark.service.datasets.tabular import TableFile
 
-    with closing(TableFile(path, scratch, kind, limits)) as file:
+    with closing(TableFile(path, scratch, kind, limits, guess=False)) as file:
         types = file.types or ["VARCHAR"] * len(file.cells)
         columns = dict(zip(file.names, zip(file.cells, types, strict=True), strict=True))
         cells = _cells(columns, form, options)

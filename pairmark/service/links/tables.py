@@ -93,6 +93,7 @@ class _Side:
     cells: dict[str, tuple[str | None, ...]]
     kinds: dict[str, str]
     declared: frozenset[str] = frozenset()
+    warnings: Sequence[str] = ()
     id_column: str | None = None
 
     @property
@@ -136,6 +137,7 @@ def read_tables(
         sides.append(
             _read(connection, path, scratch / str(at), limits, f"side{at}", declared, 3 - len(files))
         )
+    notes_of_files += [f"{side.name}: {warning}" for side in sides for warning in side.warnings]
     readable = {ROW, *(name for side in sides for name in side.columns)}
     for what, names in (("id", [id_column or ROW]), ("columns", columns or {})):
         for name in names:
@@ -303,7 +305,7 @@ def _read(
         else link_kind(column.name, column.type, distinct[column.name], n - note.missing)
         for column, note in zip(inference.schema.columns, inference.notes, strict=True)
     }
-    return _Side(path.name, table, names, n, inference, cells_of, kinds, frozenset(declared))
+    return _Side(path.name, table, names, n, inference, cells_of, kinds, frozenset(declared), file.warnings)
 
 
 def _one(connection: duckdb.DuckDBPyConnection, sql: str) -> Any:
