@@ -369,13 +369,14 @@ def _refuse_repeated(connection: duckdb.DuckDBPyConnection, side: _Side, name: s
 
 
 def _is_code(connection: duckdb.DuckDBPyConnection, side: _Side, name: str) -> bool:
-    """Whether a column has a value of its own in every row, with a digit and without spaces."""
+    """Whether a column has a value of its own in every row, with a digit and without spaces, and is no measure."""
     cell = f"c{side.columns.index(name)}"
     return bool(
         _one(
             connection,
             f"SELECT count(*) = count(DISTINCT {cell}) AND bool_and(regexp_full_match({cell}, '\\S*\\d\\S*')) "
-            f"AND NOT bool_or({cell} LIKE '%@%') FROM {side.table}",
+            f"AND NOT bool_or({cell} LIKE '%@%') AND NOT bool_and(regexp_full_match({cell}, '-?\\d+[.,]\\d+')) "
+            f"FROM {side.table}",
         )
     )
 
@@ -390,12 +391,14 @@ def _matched(sides: Sequence[_Side]) -> tuple[list[LinkField], list[list[str]], 
     by_key = [{key_of(name): name for name in side.compared} for side in sides]
     keys = [key for key in by_key[0] if all(key in names for names in by_key)]
     pairs = [[names[key] for names in by_key] for key in keys]
-    by_values = "" if pairs else ": no columns are called the same, and these share values"
-    if by_values:
-        pairs = _paired(sides)
+    by_values = _paired(sides, pairs)
     notes += [
-        f"columns {pair[0]!r} and {pair[1]!r} are compared{by_values}" for pair in pairs if len(set(pair)) > 1
+        f"columns {pair[0]!r} and {pair[1]!r} are compared"
+        + (": they share values" if pair in by_values else "")
+        for pair in (*pairs, *by_values)
+        if len(set(pair)) > 1
     ]
+    pairs += by_values
     compared = {name for pair in pairs for name in pair}
     for side, other, names in zip(sides, [*sides[1:], sides[0]], by_key, strict=True):
         here = {key_of(name) for name in other.columns}
@@ -421,14 +424,19 @@ def _matched(sides: Sequence[_Side]) -> tuple[list[LinkField], list[list[str]], 
     return fields, [[pair[at] for pair in pairs] for at in range(len(sides))], notes
 
 
-def _paired(sides: Sequence[_Side]) -> list[list[str]]:
-    """The columns of two tables that plainly hold the same; of any other number of tables there are none."""
+def _paired(sides: Sequence[_Side], by_name: Sequence[Sequence[str]]) -> list[list[str]]:
+    """The other columns of two tables that plainly hold the same; of any other number of tables there are none."""
     if len(sides) != 2:
         return []
-    columns_of = [{name: (side.kinds[name], side.cells[name]) for name in side.compared} for side in sides]
+    left, right = (
+        {name: (side.kinds[name], side.cells[name]) for name in side.compared if name not in named}
+        for side, named in zip(sides, [*zip(*by_name, strict=True)] or [(), ()], strict=True)
+    )
     try:
-        return [[*pair] for pair in pair_columns(columns_of[0], columns_of[1])]
+        return [[*pair] for pair in pair_columns(left, right)]
     except UnpairedColumns as error:
+        if by_name:
+            return []
         refusal = f"{sides[0].name} and {sides[1].name} have no column in common; {error}"
         raise InvalidInput(refusal) from None
 
