@@ -293,7 +293,7 @@ class LinkSummary(Answer):
     records: int = Field(description="records of all tables", examples=[10_000])
     candidates: int = Field(description="pairs of records that were compared", examples=[27_657])
     links: int = Field(description="pairs that are linked", examples=[5_280])
-    cut: int = Field(
+    conflicts: int = Field(
         description="pairs that look the same and would join records that contradict each other", examples=[0]
     )
     entities: int = Field(description="entities of two records or more", examples=[1_870])
@@ -320,7 +320,7 @@ class LinkSummary(Answer):
     )
 
 
-class LinksOut(Answer):
+class LinksOut(Answer, extra="ignore"):
     """A link job and what it found."""
 
     id: str = Field(description="of the job, too", examples=["6f1ed002ab5595859014ebf0951522d9"])
@@ -334,7 +334,7 @@ class LinksOut(Answer):
     records: int | None = Field(None, description="records of all tables", examples=[10_000])
     candidates: int | None = Field(None, description="pairs of records that were compared", examples=[27_657])
     links: int | None = Field(None, description="pairs that are linked", examples=[5_280])
-    cut: int | None = Field(
+    conflicts: int | None = Field(
         None, description="pairs that would join records that contradict each other", examples=[0]
     )
     entities: int | None = Field(None, description="entities of two records or more", examples=[1_870])

@@ -112,7 +112,7 @@ def test_links_and_entities_come_in_pages_and_as_files(
 ) -> None:
     assert found["state"] == "succeeded"
     rows = rows_of(client, found)
-    assert len(rows) == found["links"] + found["cut"] > 200
+    assert len(rows) == found["links"] + found["conflicts"] > 200
     assert f1([{name: str(value) for name, value in row.items()} for row in rows], identity) > 0.98
     path = f"/links/{found['id']}"
     text = client.request("GET", f"{path}/links", headers={"Accept": "text/csv"}).text

@@ -201,15 +201,8 @@ def link(
             f"there is no {previous}.pairmark: only runs with -o {previous} leave one",
             param_hint="--previous",
         )
-    if recall is not None and (not judge or previous is not None or not 0.1 <= recall <= 0.99):
-        raise typer.BadParameter(
-            "expected a share of 0.1 to 0.99, with --judge and without --previous", param_hint="--recall"
-        )
-    if frequencies and (model is not None or previous is not None):
-        raise typer.BadParameter(
-            "expected it without --model and --previous: a model that is there has its own weights",
-            param_hint="--frequencies",
-        )
+    if recall is not None and not judge:
+        raise typer.BadParameter("expected it with --judge", param_hint="--recall")
     numbered = [str(at) for at in range(1, len(tables) + 1)]
     with ExitStack() as stack:
         stack.enter_context(_ending_when_told())
@@ -226,6 +219,8 @@ def link(
         request = schemas.LinksRequest(
             tables=numbered,
             unique=[numbered[tables.index(each)] for each in unique] if unique else None,
+            model=model,
+            previous=previous and previous.name[:32],
             false_links=false_links,
             expected_false_links=expected_false_links,
             recall=recall,
@@ -474,8 +469,9 @@ def _show(
             f"{recall.judged:,} records"
             if recall is not None
             else None,
-            "cut": f"{summary.cut:,} pairs: another is surer, or they would join records that contradict each other"
-            if summary.cut
+            "conflicts": f"{summary.conflicts:,} pairs: another is surer, or they would join records that contradict "
+            "each other"
+            if summary.conflicts
             else None,
             "empty": f"{summary.empty:,} records have no cell" if summary.empty else None,
             **more,

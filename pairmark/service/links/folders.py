@@ -80,7 +80,7 @@ class LinkFolders:
             addition = edit(results)
         with open_results(Stored(self._blobs.folder(blob), [*added, addition])) as results:
             after = results.counts()
-        counts = {name: n - before[name] for name, n in after.items()}
+        counts = {name: n - before.get(name, 0) for name, n in after.items()}
         # A link that a person made was not among those that were drawn from.
         counts["by_hand"] = max(0, counts["links"])
         addition = {**addition, "counts": counts}

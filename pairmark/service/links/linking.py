@@ -168,7 +168,7 @@ def summary_of(of: LinkRun, request: LinksRequest, connectable: tuple[int, int] 
         records=tables.n_rows,
         candidates=linking.n_candidates,
         links=linking.n_links,
-        cut=linking.n_cut,
+        conflicts=linking.n_cut,
         entities=linking.n_entities,
         empty=linking.n_empty,
         blocking=LinkBlocking(

@@ -192,7 +192,7 @@ class Resolver:
                 "counts": {
                     "records": 1,
                     "links": n,
-                    "cut": len(links) - n,
+                    "conflicts": len(links) - n,
                     "entities": len(members) // 2,
                     "by_hand": n,
                 },

@@ -197,12 +197,12 @@ class Results:
 
     def counts(self) -> dict[str, int]:
         """How many records, links and entities there are."""
-        links, cut = self.rows(
+        links, conflicts = self.rows(
             "SELECT count(*) FILTER (decision = 'match'), count(*) FILTER (decision <> 'match') FROM links"
         )[0]
         entities = self.rows("SELECT count(DISTINCT entity) FROM entities")[0][0]
         records = self.rows("SELECT count(*) FROM records")[0][0]
-        return {"records": records, "links": links, "cut": cut, "entities": entities}
+        return {"records": records, "links": links, "conflicts": conflicts, "entities": entities}
 
     def links(self, search: str | None, by_doubt: bool, limit: int, start: int) -> list[tuple[Any, ...]]:
         """Links in their order or the most doubtful first, with the tables of both sides; of ``search``, those with the
