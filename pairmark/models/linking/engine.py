@@ -21,7 +21,7 @@ from pairmark.models.linking.columns import bins_sql, contradictions, count_valu
 from pairmark.models.linking.constraints import Constraints
 from pairmark.models.linking.entities import MAX_RECORDS, entities
 from pairmark.models.linking.mixture import Column, Mixture, chances, column_of
-from pairmark.models.linking.share import FalseShare, share_of, unknown
+from pairmark.models.linking.share import FalseShare, calibrated, share_of, unknown
 from pairmark.models.linking.sides import Sides
 from pairmark.models.linking.symbols import coded_pairs, symbols_of, words_of
 from pairmark.models.linking.texts import LEAST_SCORE, link_texts, read_texts, texts_or_columns
@@ -380,15 +380,17 @@ class Linking:
         """View ``candidates`` of all pairs, with the chance of a match by what their columns agree in."""
         words, counts = self._patterns("FROM compared")
         symbols = symbols_of(words, len(self.fields))
+        is_full = False
         if self._previous is not None:
             self.model = self._previous[1]
         else:
             columns = self._columns()
             step = 1 + self.n_candidates // _LEARNED_FROM
-            some, n = self._patterns(f"FROM compared WHERE hash(a, b) % {step} = 0")
-            self.model = mixture.fit(
-                columns, symbols_of(some, len(self.fields)), n * step, self.sides.n_pairs, self.n_rows
-            )
+            learned, n = self._patterns(f"FROM compared WHERE hash(a, b) % {step} = 0")
+            some = symbols_of(learned, len(self.fields)), n * step
+            fitted = mixture.fit(columns, *some, self.sides.n_pairs, self.n_rows)
+            is_full = fitted.is_full(self.sides.n_pairs, self.n_rows)
+            self.model = calibrated(fitted, *some)
         assert self.model is not None
         self._compared = symbols, counts
         codes = {name: of for name, of in words.items() if name != "n"}
@@ -397,7 +399,7 @@ class Linking:
             "CREATE TEMP VIEW candidates AS SELECT a, b, score, columns FROM compared "
             f"JOIN code_scores USING ({', '.join(words_of(self.fields))})"
         )
-        if self._previous is None and self.model.is_full(self.sides.n_pairs, self.n_rows):
+        if is_full:
             self.connection.execute(
                 "CREATE TABLE doubtful AS SELECT a, b, score FROM candidates "
                 f"ORDER BY score DESC, a, b LIMIT {self.n_rows}"

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from pairmark.models.core.arrays import Float64
 
-LEVELS = 4
+LEVELS, WEAK, EQUAL = 4, 2, 4
 """Apart, weak, close, equal: 1 to 4; 0 is missing."""
 BINS = 14
 """Of frequencies of values: 2, 3 to 4, 5 to 8, ... rows."""
@@ -135,6 +135,7 @@ KINDS = (
         _roles(
             (IDENTIFYING, (0.02, 0.0, 0.1)),
             (("email",), (0.02, 0.0, 1.0)),
+            (("legal",), (0.0, 0.0, 0.0)),
         ),
         (0.8, 0.0, 1.0),
         prior=0.05,
@@ -142,7 +143,8 @@ KINDS = (
     _Kind(
         "juniors",
         _roles(
-            (("date", "id", "legal"), (0.01, 0.0, 0.03)),
+            (("date", "id"), (0.01, 0.0, 0.03)),
+            (("legal",), (0.0, 0.0, 0.0)),
             (("email", "phone"), (0.3, 0.0, 1.0)),
         ),
         (0.9, 0.0, 1.0),
@@ -169,6 +171,9 @@ KINDS = (
     ),
 )
 _RELATED = frozenset({"relatives", "juniors"})
+_IN_PART = {"legal": EQUAL}
+"""The level that says of relatives what chance does not: branches have a name in part (weak), and legal forms
+differ where firms of one name at one place are two."""
 _MOST_APART_OF = dict.fromkeys(IDENTIFYING | {"surname"}, _MOST_APART) | dict.fromkeys(
     ("date", "id", "company", "legal"), 0.05
 )
@@ -180,22 +185,22 @@ class Mixture:
 
     Attributes
     ----------
-    columns : (d,). m : (d, 4) shares of the levels among matches. shared : (classes, d) s. weak : (d,) shares of
-        relatives who agree weakly where they do not agree as matches do: branches have a name in part. shares :
-        (classes,) of all pairs; the rest are strangers. kinds : names of the classes.
+    columns : (d,). m : (d, 4) shares of the levels among matches. shared : (classes, d) s. in_part : (classes, d)
+        shares of relatives who agree in part (`_IN_PART`) where they do not agree as matches do. shares : (classes,) of
+        all pairs; the rest are strangers. kinds : names of the classes.
     """
 
     columns: Sequence[Column]
     m: Float64
     shared: Float64
-    weak: Float64
+    in_part: Float64
     shares: Float64
     kinds: Sequence[str]
 
     @cached_property
     def tables(self) -> Float64:
         """(classes, d * SYMBOLS) log likelihood ratio of a symbol against strangers."""
-        return _tables(self.columns, self.m, self.shared, self.weak, self.kinds)
+        return _tables(self.columns, self.m, self.shared, self.in_part, self.kinds)
 
     @property
     def n_matching(self) -> int:
@@ -251,7 +256,7 @@ class Mixture:
             ],
             "m": self.m.tolist(),
             "shared": self.shared.tolist(),
-            "weak": self.weak.tolist(),
+            "in_part": self.in_part.tolist(),
             "shares": self.shares.tolist(),
             "kinds": list(self.kinds),
         }
@@ -263,8 +268,8 @@ class Mixture:
             Column(each["role"], np.array(each["u"]), np.array(each["of_symbol"]), each["frequent"])
             for each in value["columns"]
         ]
-        m, shared, weak, shares = (np.array(value[name]) for name in ("m", "shared", "weak", "shares"))
-        return cls(columns, m.reshape(-1, LEVELS), shared, weak, shares, tuple(value["kinds"]))
+        m, shared, in_part, shares = (np.array(value[name]) for name in ("m", "shared", "in_part", "shares"))
+        return cls(columns, m.reshape(-1, LEVELS), shared, in_part, shares, tuple(value["kinds"]))
 
 
 def _n_matching(kinds: Sequence[str]) -> int:
@@ -303,17 +308,23 @@ def _ratios(column: Column, m: Float64) -> tuple[Float64, Float64]:
     return ratio, average[LEVEL_OF]
 
 
-def _unshared(columns: Sequence[Column], weak: Float64) -> Float64:
+def _part_levels(columns: Sequence[Column]) -> NDArray[Any]:
+    """(d,) the level at which relatives agree in part."""
+    return np.array([_IN_PART.get(column.role, WEAK) for column in columns])
+
+
+def _unshared(columns: Sequence[Column], in_part: Float64) -> Float64:
     """(d, SYMBOLS) likelihood ratio of relatives against strangers, where they do not agree as matches do."""
+    level = _part_levels(columns)[:, None]
     u = np.stack([column.u for column in columns])
-    out = np.ones((len(columns), SYMBOLS))
-    out[:, 1] = (u[:, 0] + u[:, 1] - weak) / u[:, 0]
-    out[:, 2] = weak / u[:, 1]
-    return out
+    of_part = np.take_along_axis(u, level - 1, axis=1)
+    part = in_part[:, None]
+    of_apart = (u[:, :1] + of_part - part) / u[:, :1]
+    return np.where(level == LEVEL_OF, part / of_part, np.where(LEVEL_OF == 1, of_apart, 1.0))
 
 
 def _tables(
-    columns: Sequence[Column], m: Float64, shared: Float64, weak: Float64, kinds: Sequence[str]
+    columns: Sequence[Column], m: Float64, shared: Float64, in_part: Float64, kinds: Sequence[str]
 ) -> Float64:
     ratios, average = (np.stack(each) for each in zip(*map(_ratios, columns, m), strict=True))
     out = np.empty((len(kinds), len(columns), SYMBOLS))
@@ -322,7 +333,7 @@ def _tables(
         is_average = np.array([column.role in of_kind[kind].averaged for column in columns])
         r = np.where(is_average[:, None], average, ratios)
         s = shared[at][:, None]
-        other = _unshared(columns, weak) if kind in _RELATED else 1.0
+        other = _unshared(columns, in_part[at]) if kind in _RELATED else 1.0
         out[at] = np.log(s * r + (1 - s) * other)
     return out.reshape(len(kinds), -1)
 
@@ -371,7 +382,9 @@ def fit(
     shared, least, most = np.moveaxis(starts, 2, 0).copy()
     m = np.tile(_FIRST_M, (len(columns), 1))
     u = np.stack([column.u for column in columns])
-    weak = u[:, 1].copy()
+    part_levels = _part_levels(columns)
+    of_part = u[np.arange(len(columns)), part_levels - 1]
+    in_part = np.tile(of_part, (len(kinds), 1))
     # Branches have a name in part. A person's initial is no brother's: he has one by chance.
     has_part = np.array([column.role not in PERSON for column in columns])
     shares = np.minimum(0.2 / len(kinds), np.array([kind.prior for kind in kinds]) * n_rows / n_pairs)
@@ -381,33 +394,31 @@ def fit(
     level = np.zeros((SYMBOLS, LEVELS + 1))
     level[np.arange(SYMBOLS), LEVEL_OF] = 1
     for _ in range(_MAX_ROUNDS):
-        tables = _tables(columns, m, shared, weak, names)
+        tables = _tables(columns, m, shared, in_part, names)
         joint = _joint(tables, shares, symbols)
         posterior = np.exp(joint[:-1] - np.logaddexp.reduce(joint)) * counts
         before = np.concatenate([m.ravel(), shared.ravel()])
-        of_match, of_related = np.zeros((d, SYMBOLS)), np.zeros((d, 2))
-        unshared = _unshared(columns, weak)
+        of_match = np.zeros((d, SYMBOLS))
         ratios = np.exp(tables).reshape(len(kinds), d, SYMBOLS)
         for at in range(len(kinds)):
             expected = np.bincount(flat, weights=np.repeat(posterior[at], d), minlength=d * SYMBOLS)
             expected = expected.reshape(d, SYMBOLS)
             s = shared[at][:, None]
-            is_related = names[at] in _RELATED
+            unshared = _unshared(columns, in_part[at]) if names[at] in _RELATED else 1.0
             # Of each symbol, the part that is as in matches: s R / (s R + 1 - s).
-            rest = expected * (1 - s) * (unshared if is_related else 1.0) / ratios[at]
+            rest = expected * (1 - s) * unshared / ratios[at]
             agreeing = expected - rest
-            if is_related:
-                of_related += rest[:, 1:3]
+            if names[at] in _RELATED:
+                levels = rest @ level
+                parts = levels[np.arange(d), part_levels] + 5 * of_part
+                both = parts + levels[:, 1] + 5 * u[:, 0]
+                in_part[at] = np.where(has_part, (u[:, 0] + of_part) * parts / both, of_part)
             if at < n_matching:
                 of_match += agreeing
             if at:
                 total = expected[:, 1:].sum(axis=1)
                 shared[at] = (agreeing[:, 1:].sum(axis=1) + starts[at, :, 0]) / (total + 1)
         shared = np.clip(shared, least, most)
-        apart = u[:, 0] + u[:, 1]
-        weak = np.where(
-            has_part, apart * (of_related[:, 1] + 5 * u[:, 1]) / (of_related.sum(axis=1) + 5 * apart), u[:, 1]
-        )
         m = (of_match @ level)[:, 1:] + _PSEUDO * _FIRST_M
         m /= m.sum(axis=1, keepdims=True)
         excess = np.maximum(m[:, 0] - most_apart, 0)
@@ -416,4 +427,4 @@ def fit(
         shares = np.clip(posterior.sum(axis=1) / n_pairs, 1e-15, min(0.2, _MOST_MATCHES * n_rows / n_pairs))
         if np.abs(np.concatenate([m.ravel(), shared.ravel()]) - before).max() < _TOLERANCE:
             break
-    return Mixture(columns, m, shared, weak, shares, tuple(names))
+    return Mixture(columns, m, shared, in_part, shares, tuple(names))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import minimize_scalar
 
-from pairmark.models.core.arrays import Float64
+from pairmark.models.core.arrays import Bool, Float64
 from pairmark.models.linking.mixture import LEVEL_OF, Mixture, chances
 
 _SURE, _FEWEST_SURE = 0.95, 20
@@ -18,8 +19,10 @@ _FEWEST = 30
 _LEAST_GAP = 0.4
 _FLOOR = 0.01
 _AGREES, _ALARM = 2.0, 3.0
-_MOST_AGREEMENT, _KEPT = 0.2, 0.9
-"""Columns that strangers agree in at most so often, and matches that moved agree in as others at least so often."""
+_MOST_AGREEMENT, _KEPT, _UNSHARED = 0.05, 0.9, 0.1
+"""Columns that strangers agree in at most so often, matches that moved agree in as others at least so often, and no
+relatives as matches do."""
+_MOST_OF_MATCH, _MOST_SHIFT = 0.995, 3.0
 _JUDGED = 150
 
 
@@ -71,33 +74,90 @@ def share_of(
     return FalseShare(estimate=estimate, check="agrees" if agrees else "doubtful")
 
 
-def _ratio(model: Mixture, symbols: NDArray[Any], counts: Float64, cut: float, at: int) -> float | None:
-    """How many times what the model says of links without a column that column says; None where it cannot tell."""
-    column = model.columns[at]
-    is_there = symbols[:, at] > 0
-    moves = model.shared[: model.n_matching, at].min() < _KEPT
-    if column.agreement > _MOST_AGREEMENT or not model.weight(at) or moves:
+@dataclass(frozen=True)
+class _HeldOut:
+    """Pairs that have a column on both sides, by what the others say of them.
+
+    Attributes
+    ----------
+    odds, counts, agrees : (n,) log odds of each pattern without the column, how many pairs have it, and whether they
+        agree in the column. of_match, of_other : how often matches do, and (n,) others like them.
+    """
+
+    odds: Float64
+    counts: Float64
+    agrees: Bool
+    of_match: float
+    of_other: Float64
+
+
+def _held_out(model: Mixture, symbols: NDArray[Any], counts: Float64, at: int) -> _HeldOut | None:
+    """None: matches and others cannot be told by that column."""
+    column, n = model.columns[at], model.n_matching
+    if column.agreement > _MOST_AGREEMENT or not model.weight(at) or model.shared[:n, at].min() < _KEPT:
         return None
-    without = symbols[is_there].copy()
+    is_there = symbols[:, at] > 0
+    without, counts = symbols[is_there].copy(), counts[is_there]
     without[:, at] = 0
     joint = model.by_class(without)
-    posterior = np.exp(joint - np.logaddexp.reduce(joint))
-    n = model.n_matching
     odds = np.logaddexp.reduce(joint[:n]) - np.logaddexp.reduce(joint[n:])
-    weight = np.where(chances(odds) > cut, counts[is_there], 0)
     agrees = LEVEL_OF[symbols[is_there, at]] > 2
-    sure = weight * (odds > _VERY_SURE)
-    if sure.sum() < _FEWEST:
-        return None
-    of_match = float((sure * agrees).sum() / sure.sum())
-    others = posterior[n:] @ weight
+    sure = counts * (odds > _VERY_SURE)
+    of_match = float(model.m[at, 2:].sum())
+    if sure.sum() >= _FEWEST:
+        of_match = float((sure * agrees).sum() / sure.sum())
+    others = np.exp(joint[n:] - np.logaddexp.reduce(joint[n:]))
     shared = np.append(model.shared[n:, at], 0.0)
-    of_other = float(others @ (shared * of_match + (1 - shared) * column.agreement) / max(others.sum(), 1e-9))
-    if of_match - of_other < _LEAST_GAP:
+    of_other = (shared * of_match + (1 - shared) * column.agreement) @ others
+    return _HeldOut(odds, counts, agrees, min(of_match, _MOST_OF_MATCH), of_other)
+
+
+def calibrated(model: Mixture, symbols: NDArray[Any], counts: Float64) -> Mixture:
+    """The model with as many matches as columns in which no other pairs agree say that there are.
+
+    EM takes columns of relatives for independent, which moves all chances of pairs that lack what tells one thing from
+    another (a number of its own, a date of birth) the same way. Pairs that have it on both sides are such pairs
+    once it is held out: how often they agree in it says by how much log odds are to be moved.
+
+    Parameters
+    ----------
+    symbols, counts : patterns of candidates, and how many have each.
+    """
+    unshared = model.shared[model.n_matching :].max(axis=0, initial=0.0) <= _UNSHARED
+    found = [
+        of
+        for at in np.flatnonzero(unshared).tolist()
+        if (of := _held_out(model, symbols, counts, at)) is not None
+    ]
+
+    def misfit(shift: float) -> float:
+        total = shift**2 / 2
+        for of in found:
+            p = chances(of.odds + shift)
+            agreement = np.clip(p * of.of_match + (1 - p) * of.of_other, 1e-6, 1 - 1e-6)
+            total -= float(of.counts @ np.log(np.where(of.agrees, agreement, 1 - agreement)))
+        return total
+
+    shift = minimize_scalar(misfit, bounds=(-_MOST_SHIFT, _MOST_SHIFT), method="bounded").x if found else 0.0
+    shares = model.shares.copy()
+    shares[: model.n_matching] *= np.exp(shift)
+    return replace(model, shares=shares)
+
+
+def _ratio(model: Mixture, symbols: NDArray[Any], counts: Float64, cut: float, at: int) -> float | None:
+    """How many times what the model says of links without a column that column says; None where it cannot tell."""
+    of = _held_out(model, symbols, counts, at)
+    if of is None:
         return None
-    total = weight.sum()
-    agreement = float((weight * agrees).sum() / total)
+    p = chances(of.odds)
+    weight = np.where(p > cut, of.counts, 0)
+    if weight.sum() < _FEWEST:
+        return None
+    total, others = weight.sum(), weight * (1 - p)
+    of_other = float(others @ of.of_other / max(others.sum(), 1e-9))
+    if of.of_match - of_other < _LEAST_GAP:
+        return None
+    agreement = float(weight @ of.agrees / total)
     error = np.sqrt(max(agreement * (1 - agreement), 1 / total) / total)
-    found = (of_match - agreement - 2 * error) / (of_match - of_other)
-    said = others.sum() / total
-    return float(max(found, 0.0) / max(said, _FLOOR))
+    found = (of.of_match - agreement - 2 * error) / (of.of_match - of_other)
+    return float(max(found, 0.0) / max(others.sum() / total, _FLOOR))
