@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 from collections import Counter
+from typing import Any
 
 import numpy as np
 import pytest
@@ -81,13 +82,17 @@ def test_one_giant_identity_among_ten_thousand_costs_no_square() -> None:
     assert (y[pairs.left] == y[pairs.right]).tolist() == pairs.same.tolist()
 
 
-def test_refuses_what_cannot_be_held() -> None:
-    with pytest.raises(ValueError, match=str(MAX_PAIRS)):
-        sample_pairs(np.arange(40_000) // 2, None, random_state=0)
-    with pytest.raises(ValueError, match="n_pairs is 1"):
-        sample_pairs([0, 0, 1], 1, random_state=0)
-    with pytest.raises(ValueError, match="shape"):
-        sample_pairs([[0, 0, 1]], 2, random_state=0)
+@pytest.mark.parametrize(
+    ("codes", "n_pairs", "said"),
+    [
+        (np.arange(40_000) // 2, None, str(MAX_PAIRS)),
+        ([0, 0, 1], 1, "n_pairs is 1"),
+        ([[0, 0, 1]], 2, "shape"),
+    ],
+)
+def test_refuses_what_cannot_be_held(codes: Any, n_pairs: int | None, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        sample_pairs(codes, n_pairs, random_state=0)
 
 
 vectors = arrays(np.float32, (5, 3), elements=st.floats(-1e6, 1e6, width=32))

@@ -85,22 +85,20 @@ def test_sparse_samples_are_taken() -> None:
     np.testing.assert_allclose(sparse, dense, rtol=1e-6)
 
 
-def test_what_is_wrong_is_said() -> None:
-    model = MODELS["cosine"]
-    with pytest.raises(
-        ValueError, match=r"'plda' needs a PLDA model .* MetricSimilarity has mean, best, median"
-    ):
-        model.subject_score([X[:2]], [X[2:3]], aggregation="plda")
-    with pytest.raises(ValueError, match="aggregation is 'max'; expected one of auto, mean"):
-        model.subject_score([X[:2]], [X[2:3]], aggregation="max")
-    with pytest.raises(ValueError, match="subject 1 has samples of shape"):
-        model.subject_score([X[:2], X[0]], [X[:1]])
-    with pytest.raises(ValueError, match="samples names no subject"):
-        model.subject_score([], [X[:1]])
-    with pytest.raises(ValueError, match="different numbers of features"):
-        model.subject_score([X[:2], X[:2, :3]], [X[:1]])
-    with pytest.raises(ValueError, match="left has 2 subjects and right 3"):
-        model.subject_score([X[:1]] * 2, [X[:1]] * 3)
+@pytest.mark.parametrize(
+    ("left", "right", "aggregation", "said"),
+    [
+        ([X[:2]], [X[2:3]], "plda", r"'plda' needs a PLDA model .* MetricSimilarity has mean, best, median"),
+        ([X[:2]], [X[2:3]], "max", "aggregation is 'max'; expected one of auto, mean"),
+        ([X[:2], X[0]], [X[:1]], "auto", "subject 1 has samples of shape"),
+        ([], [X[:1]], "auto", "samples names no subject"),
+        ([X[:2], X[:2, :3]], [X[:1]], "auto", "different numbers of features"),
+        ([X[:1]] * 2, [X[:1]] * 3, "auto", "left has 2 subjects and right 3"),
+    ],
+)
+def test_what_is_wrong_is_said(left: Any, right: Any, aggregation: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        MODELS["cosine"].subject_score(left, right, aggregation=aggregation)
 
 
 COUNTS = np.array([12, 5, 11, 30, 4, 10, 11, 12])

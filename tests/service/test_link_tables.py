@@ -61,7 +61,7 @@ def read(
     """Tables, header first, as they are read, and their normal forms by column."""
     paths = []
     for at, rows in enumerate(tables):
-        paths.append(folder / f"{'lr'[at]}.csv")
+        paths.append(folder / f"{'lrm'[at]}.csv")
         with paths[-1].open("w", newline="") as file:
             csv.writer(file).writerows(rows)
     scratch = folder / "scratch"
@@ -171,6 +171,15 @@ def test_what_two_tables_do_not_share_is_told_with_an_example(tmp_path: Path) ->
     assert "sometime" in of_types
     assert rows[0]["born"] in of_types
     assert any("'town' has no value in both tables, such as" in note for note in found.notes)
+
+
+def test_a_column_that_one_of_three_tables_lacks_is_told_with_that_table(tmp_path: Path) -> None:
+    rows = people(60)
+    short = [name for name in NAMES if name != "street"]
+    found, _ = read(tmp_path, table(rows[:40]), table(rows[10:50]), table(rows[20:], short))
+    assert [note for note in found.notes if "'street'" in note] == [
+        f"column 'street' of {side}.csv is not compared: m.csv has none" for side in "lr"
+    ]
 
 
 def test_phones_postcodes_measures_and_what_is_ignored_name_no_rows(tmp_path: Path) -> None:

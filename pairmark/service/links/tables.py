@@ -400,14 +400,17 @@ def _matched(sides: Sequence[_Side]) -> tuple[list[LinkField], list[list[str]], 
     ]
     pairs += by_values
     compared = {name for pair in pairs for name in pair}
-    for side, other, names in zip(sides, [*sides[1:], sides[0]], by_key, strict=True):
-        here = {key_of(name) for name in other.columns}
-        notes += [
-            f"column {name!r} of {side.name} is not compared: "
-            + (f"in {other.name} it says nothing" if key in here else f"{other.name} has none")
-            for key, name in names.items()
-            if name not in compared
-        ]
+    every = [{key_of(name) for name in side.columns} for side in sides]
+    for side, names in zip(sides, by_key, strict=True):
+        for key, name in names.items():
+            if name not in compared:
+                # Of a table that has no such column, else of one where it says nothing.
+                without, silent = (
+                    [other.name for other, there in zip(sides, keys_of, strict=True) if key not in there]
+                    for keys_of in (every, by_key)
+                )
+                why = f"{without[0]} has none" if without else f"in {silent[0]} it says nothing"
+                notes.append(f"column {name!r} of {side.name} is not compared: {why}")
     fields = []
     for pair in pairs:
         kinds = [side.kinds[name] for side, name in zip(sides, pair, strict=True)]

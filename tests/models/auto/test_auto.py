@@ -258,15 +258,15 @@ def test_bad_settings_are_named(params: dict[str, Any], message: str) -> None:
 def test_a_winner_that_never_raced_is_refused() -> None:
     arrays, meta = fitted().to_state()
     meta = {**meta, "n_features_in": 8}
-    read = SimilarityAuto().from_state
-    with pytest.raises(ArtefactError, match="expected a candidate of leaderboard"):
-        read(arrays, {**meta, "winner": "nobody"})
-    with pytest.raises(ArtefactError, match=r"model\.kind"):
-        read(arrays, {**meta, "model": {**meta["model"], "kind": "other"}})
-    with pytest.raises(ArtefactError, match="psi"):
-        read({name: array for name, array in arrays.items() if not name.endswith("psi")}, meta)
-    with pytest.raises(ArtefactError, match="stranger"):
-        read({**arrays, "stranger": arrays["winner-psi"]}, meta)
+    without = {name: array for name, array in arrays.items() if not name.endswith("psi")}
+    for state, said in (
+        ((arrays, {**meta, "winner": "nobody"}), "expected a candidate of leaderboard"),
+        ((arrays, {**meta, "model": {**meta["model"], "kind": "other"}}), r"model\.kind"),
+        ((without, meta), "psi"),
+        (({**arrays, "stranger": arrays["winner-psi"]}, meta), "stranger"),
+    ):
+        with pytest.raises(ArtefactError, match=said):
+            SimilarityAuto().from_state(*state)
 
 
 def test_a_rate_is_shown_where_a_folds_people_can_show_it_and_without_the_optimism_of_choosing() -> None:
