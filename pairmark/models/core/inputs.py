@@ -215,8 +215,10 @@ def _few_rows(estimator: Any, X: Any, dtype: type) -> Matrix | None:
 
 def _way_out(estimator: Any, *, reset: bool) -> str:
     """What to do about missing values, where they are refused."""
+    from pairmark.models.core.spec import PairLearner
+
     fill = "fill missing values first, as sklearn.impute.SimpleImputer does"
-    if reset and hasattr(estimator, "pair_score"):
+    if reset and isinstance(estimator, PairLearner):
         return f"{fill}, or use SimilarityAuto, SimilarityForest, SimilarityTree, Plda or MetricSimilarity, which do"
     if not estimator.__sklearn_tags__().input_tags.allow_nan:
         return fill
