@@ -210,7 +210,7 @@ class ScoresOptions(Request):
     """What is said of scores made elsewhere."""
 
     name: str = Field(max_length=100, description="a name for the calibration")
-    protocol: ProtocolUsed | None = Field(
+    protocol: Literal["open-set", "closed-set"] | None = Field(
         None,
         description="`open-set`: units are identities, which new ones will join; `closed-set`: units are samples of "
         "classes to which none will be added. Needed where no same pair has one unit twice",

@@ -114,6 +114,7 @@ def test_scores_of_independent_pairs_need_no_units(plain_server: RunningServer) 
         ),
         ("score,same\n", {}, "file", "no rows"),
         ("score,same\n1,1\n0,0\n", {"listing": "some"}, "listing", "listing"),
+        ("score,same\n1,1\n0,0\n", {"protocol": "new"}, "protocol", "expected 'open-set' or 'closed-set'"),
         ("score,same\n1,1\n0,0\n", {"scores": "1"}, "scores", "expected file, name"),
     ],
 )
