@@ -35,7 +35,8 @@ from pairmark.service.tables import RAW_TOO_LITTLE
 MOST_CHOICES, SHARES = 256, 4
 """Choices of columns of a calibration that are kept, and how many owners may have as many as they are allowed."""
 MOST_WAITING = 64
-"""Choices that wait to be worked out; those beyond are asked for again with their next pair."""
+"""Choices of four owners that wait to be worked out; those beyond an owner's share are asked for again with their next
+pair."""
 NOW = 8
 """Choices of a request that are worked out at once where none stands for them; the last one is what all others lack
 together."""
@@ -113,7 +114,7 @@ class Patterns:
         self._lock = threading.Lock()
         self._owners: dict[str, OrderedDict[bytes, str]] = {}
         """Of each calibration, the choices that were worked out and who asked first, the least lately used first."""
-        self._waiting: set[tuple[Any, bytes]] = set()
+        self._waiting: dict[tuple[Any, bytes], str | None] = {}
         self._background = ThreadPoolExecutor(1, "choices", initializer=lower_priority)
 
     def close(self) -> None:
@@ -229,9 +230,10 @@ class Patterns:
         """Have a choice worked out in the background."""
         key = request, code
         with self._lock:
-            if key in self._waiting or len(self._waiting) >= MOST_WAITING:
+            n_own = sum(waiting == owner for waiting in self._waiting.values())
+            if key in self._waiting or (owner is not None and n_own >= MOST_WAITING // SHARES):
                 return
-            self._waiting.add(key)
+            self._waiting[key] = owner
 
         def work() -> None:
             try:
@@ -239,7 +241,7 @@ class Patterns:
                 self._hold(request.calibration_id, code, owner)
             finally:
                 with self._lock:
-                    self._waiting.discard(key)
+                    del self._waiting[key]
 
         self._background.submit(work)
 
