@@ -400,12 +400,16 @@ class Comparisons:
                 field="dataset",
             )
         protocol = self._calibrations.protocol_of(newer, "auto")
-        rows = np.flatnonzero(~self._seen_rows(data, [row for row, _ in loaded], name, protocol))
-        n_people = np.unique(np.asarray(data.y)[rows]).size if protocol == "open-set" else rows.size
+        learned, calibrated = self._seen_rows(data, [row for row, _ in loaded], protocol)
+        rows = np.flatnonzero(~(learned | calibrated))
+        counted = np.asarray(data.y) if protocol == "open-set" else np.arange(len(data))
+        n_people = np.unique(counted[rows]).size
         if n_people < FEWEST:
             raise InvalidInput(
-                f"{n_people} people of {data.name}:{data.version} are new to {name}:{first} and {name}:{second}, "
-                f"neither learned from nor calibrated with; expected at least {FEWEST}: name another dataset",
+                f"{n_people} people of {data.name}:{data.version} are new to {name}:{first} and {name}:{second}: of "
+                f"{np.unique(counted).size}, {np.unique(counted[learned]).size} were learned from and "
+                f"{np.unique(counted[calibrated & ~learned]).size} others calibrated, in either; expected at least "
+                f"{FEWEST}: name another dataset",
                 field="dataset",
             )
         with refusals("the versions cannot be compared"):
@@ -440,18 +444,21 @@ class Comparisons:
         )
 
     def _seen_rows(
-        self, data: LabelledData, rows: list[ModelVersion], name: str, protocol: str
-    ) -> NDArray[np.bool_]:
-        """Rows of whom a version learned or was calibrated with; in open-set use every row of such a person."""
-        y, seen = np.asarray(data.y), np.zeros(len(data), dtype=np.bool_)
+        self, data: LabelledData, rows: list[ModelVersion], protocol: str
+    ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Rows of whom a version learned, and of whom one was calibrated with; in open-set use every row of such a
+        person."""
+        y, learned, calibrated = np.asarray(data.y), *np.zeros((2, len(data)), dtype=np.bool_)
         for row in rows:
             stored = self._versions.report(row)
             if stored is None:
                 continue
-            seen |= overlapping(stored.trained_on, data, identities=protocol == "open-set")
+            learned |= overlapping(stored.trained_on, data, identities=protocol == "open-set")
             if row.lineage.get("dataset") == f"{data.name}:{data.version}":
-                seen[stored.calibration_rows] = True
-        return np.isin(y, y[seen]) if protocol == "open-set" else seen
+                calibrated[stored.calibration_rows] = True
+        if protocol == "open-set":
+            return np.isin(y, y[learned]), np.isin(y, y[calibrated])
+        return learned, calibrated
 
     def _scores(
         self, row: ModelVersion, name: str, data: LabelledData, left: Any, right: Any
