@@ -349,13 +349,15 @@ def _reported_small(name: str, table: dict[str, np.ndarray], ours: list[str], cl
                 holds=ahead[best] >= -_BEHIND,
             )
         )
-    gap = float(np.nanmean(table[AUTO][:, 4]))
+    gaps = table[AUTO][:, 4]
+    # Which rows of so few are hard to tell, and whether they train or test, is luck of the split.
+    gap, reach = _difference(gaps[np.isfinite(gaps)], np.zeros(np.isfinite(gaps).sum()))
     claims.append(
         Claim(
             what=f"{name}: TPR to expect by the board less that on test pairs, mean over the rates shown",
-            goal=f"at most {_TOO_GOOD}",
+            goal=f"not above {_TOO_GOOD} by more than its interval, +-{reach:.3f}",
             measured=gap,
-            holds=gap <= _TOO_GOOD,
+            holds=gap <= _TOO_GOOD + reach,
         )
     )
 

@@ -44,15 +44,17 @@ def _by_rate(
 ) -> tuple[dict[str, float | None], dict[str, list[float] | None]]:
     """Means over folds, and their 95 % intervals, as if folds of a repeat were all: the same rows come again in others.
 
-    None at rates that so few cannot show.
+    None at rates that so few cannot show. Folds that agree show no more than their number of people or rows, by the
+    rule of three (Hanley and Lippman-Hand 1983).
     """
     shown = shown_rates(rates, folds, at) if folds else {}
-    n_each = len(folds) / max(len({fold.repeat for fold in folds}), 1)
+    n_repeats = max(len({fold.repeat for fold in folds}), 1)
+    n_each, least = len(folds) / n_repeats, 3 * n_repeats / max(sum(fold.n_units for fold in folds), 1)
     intervals: dict[str, list[float] | None] = {f"{rate:g}": None for rate in at if folds}
     for column, rate in enumerate(at):
         values = rates[:, column][np.isfinite(rates[:, column])]
         if rate in shown and values.size > 1:
-            half = float(stdtrit(values.size - 1, 0.975) * values.std(ddof=1) / n_each**0.5)
+            half = max(float(stdtrit(values.size - 1, 0.975) * values.std(ddof=1) / n_each**0.5), least)
             intervals[f"{rate:g}"] = [max(shown[rate] - half, 0.0), min(shown[rate] + half, 1.0)]
     return {name: shown.get(float(name)) for name in intervals}, intervals
 

@@ -76,11 +76,15 @@ class Fold:
         return flat[is_same], flat[~is_same]
 
     @property
+    def n_units(self) -> int:
+        """How many of what folds never split."""
+        return int(np.unique(self.test_units).size)
+
+    @property
     def n_independent(self) -> int:
         """About how many different pairs tell something new: of identities or groups, two by two; of shared classes
         as many as rows or groups."""
-        n = np.unique(self.test_units).size
-        return n if self.closed else n * (n - 1) // 2
+        return self.n_units if self.closed else self.n_units * (self.n_units - 1) // 2
 
     def of_pairs(self, square: NDArray[np.floating]) -> PairScores:
         """Those of a square of scores, (n_test, n_test), of which the upper half counts."""
@@ -316,12 +320,14 @@ class PairFold:
 
     Attributes
     ----------
-    n_independent : pairs of groups, or points, that the different pairs of ``test`` are of.
+    n_independent, n_units : pairs of groups, or points, that the different pairs of ``test`` are of, and how many of
+        these there are.
     """
 
     train: Int64 = field(repr=False)
     test: Int64 = field(repr=False)
     n_independent: int
+    n_units: int
     repeat: int
 
 
@@ -383,7 +389,13 @@ def pair_folds(
                 sides = np.sort(np.stack([unit[:n], unit[n:]])[:, test[~same[test]]], axis=0)
                 pair_codes = sides if closed else sides[0] * n_units + sides[1]
                 folds.append(
-                    PairFold(train=train, test=test, n_independent=np.unique(pair_codes).size, repeat=repeat)
+                    PairFold(
+                        train=train,
+                        test=test,
+                        n_independent=np.unique(pair_codes).size,
+                        n_units=np.unique(sides).size,
+                        repeat=repeat,
+                    )
                 )
         repeats.append(folds)
     return PairFolds(repeats=repeats, n_points=int(points.max()) + 1, n_groups=n_groups, closed=closed)

@@ -66,6 +66,16 @@ def test_finalists_are_the_best_and_those_that_raise_what_they_reach_together() 
     assert finalists(means, lambda numbers: 0.8, [1, 3], 0.09) == [1]
 
 
+def test_folds_that_find_every_pair_leave_room_for_what_few_rows_cannot_show() -> None:
+    rng = np.random.default_rng(0)
+    labels = np.arange(90) % 3
+    rows = 50 * np.eye(3)[labels] + rng.normal(size=(90, 3))
+    model = SimilarityAuto(protocol="closed-set", candidates=["class trees"]).fit(rows, labels)
+    line = next(line for line in model.leaderboard_ if line["chosen"])
+    assert line["validated_tpr"]["0.1"] == 1.0
+    assert line["validated_interval"]["0.1"] == pytest.approx([1 - 3 / 90, 1.0])
+
+
 def test_a_scale_rises_with_the_rank_among_negative_pairs() -> None:
     negative = np.random.default_rng(0).normal(size=5_000)
     scale = scale_of(negative)
