@@ -128,6 +128,24 @@ class Turns:
 
 
 T = TypeVar("T")
+
+
+class Lanes:
+    """One thread of each owner at a time, for work that holds the interpreter: the loop then waits for one thread,
+    not for all that an owner asks for at once."""
+
+    def __init__(self) -> None:
+        self._lanes = defaultdict[str, asyncio.Lock](asyncio.Lock)
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """The work, in the owner's turn, which ends with the thread: also where nobody waits for it any more."""
+        lane = self._lanes[current_owner()]
+        await lane.acquire()
+        thread = asyncio.ensure_future(asyncio.to_thread(work))
+        thread.add_done_callback(lambda _: lane.release())
+        return await asyncio.shield(thread)
+
+
 BATCHES: Final = Gauge("pairmark_batches", "Long batches under way or waiting.", multiprocess_mode="livesum")
 NICENESS: Final = 10
 """Of threads for long work, so that short requests come first."""

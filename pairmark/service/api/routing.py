@@ -175,9 +175,7 @@ class Call(Request):
             return await self.work.run(seconds, lambda: parse(body))
         if seconds > MODERATE_S:
             self.work.take()
-        # Reading JSON holds the interpreter: the event loop waits for one thread of an owner, not for all of them.
-        async with self.services.reading[current_owner()]:
-            return await asyncio.to_thread(parse, body)
+        return await self.services.reading.run(lambda: parse(body))
 
 
 def media_type(fields: Mapping[bytes, bytes]) -> str:

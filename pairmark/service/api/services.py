@@ -34,7 +34,7 @@ from pairmark.service.reviews.judged_pairs import JudgedPairs
 from pairmark.service.reviews.recorder import DecisionRecorder
 from pairmark.service.reviews.reviews import Reviews
 from pairmark.service.runtime.runtime import Runtime
-from pairmark.service.scheduling import Places, Slots, Turns
+from pairmark.service.scheduling import Lanes, Places, Slots, Turns
 from pairmark.service.settings import Settings
 from pairmark.service.store.store import ModelStore
 from pairmark.service.training.validation import TrainingQueue
@@ -134,7 +134,7 @@ class Services:
         self.audit = AuditLog(self.database)
         self.keys = Keys(self.database)
         self.sessions = Sessions(self.database)
-        self.reading = defaultdict[str, asyncio.Lock](asyncio.Lock)
+        self.reading = Lanes()
         self.handled = defaultdict[str, asyncio.Semaphore](partial(asyncio.Semaphore, HANDLED_AT_ONCE))
         """Held by each request of an owner while a handler of the framework answers it."""
         self.turns = Turns()

@@ -55,6 +55,8 @@ SMALL: Final = 64 * 1024
 """Bytes of a body whose parser is kept for the next one."""
 FEW_MARKS: Final = 512
 """Bytes for each mark of a kind in a body that has few of them."""
+MOST_SUMMED: Final = 4_096
+"""Numbers whose squares are summed at once; of more, BLAS starts threads that take longer than the sum."""
 PIECE: Final = 128 * 1024
 """Bytes of a side that are decoded without a pause; it takes some 2 ms."""
 
@@ -201,7 +203,8 @@ def _dense_lists(body: bytes, names: Mapping[str, object]) -> tuple[dict[str, An
             numbers = np.frombuffer(value.as_buffer(of_type="d"))
             # Where the sum of squares is no more, no number is: that takes a tenth of looking for the greatest.
             if not numbers.size or (
-                not numbers.dot(numbers) <= FLOAT32_MAX and not np.abs(numbers).max() <= FLOAT32_MAX
+                (numbers.size > MOST_SUMMED or not numbers.dot(numbers) <= FLOAT32_MAX)
+                and not np.abs(numbers).max() <= FLOAT32_MAX
             ):
                 return None
             shape, first = (1, len(value)), value[0]

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import json
 import re
+import threading
 import time
 from collections.abc import AsyncIterator
 
@@ -220,3 +221,33 @@ def test_names_that_look_like_ends_are_read_as_they_are() -> None:
     text = json.dumps(pairs).encode()
     assert len(text) > 4 * PIECE
     assert list_of(RefPair, of_lists=True)(text, "refs") == pairs
+
+
+def test_long_bodies_of_one_owner_wait_for_each_other(settings: Settings) -> None:
+    """The turn is the thread's: it ends with it, also where the caller is gone."""
+    begun, ended = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        begun.set()
+        ended.wait(PATIENCE_S)
+
+    async def ask() -> httpx.Response:
+        app = create_app(settings, warm=False)
+        async with (
+            app.router.lifespan_context(app),
+            httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1") as http,
+        ):
+            reading = asyncio.ensure_future(app.state.services.reading.run(hold))
+            await asyncio.to_thread(begun.wait, PATIENCE_S)
+            reading.cancel()
+            body = b'{"left":[["%b"]],"right":[1]}' % (b"a" * 100_000)
+            waits = asyncio.ensure_future(
+                http.post("/similarity", content=body, headers=JSON, timeout=PATIENCE_S)
+            )
+            for _ in range(20):
+                await http.post("/similarity", content=b"[]", headers=JSON, timeout=PATIENCE_S)
+            assert not waits.done()
+            ended.set()
+            return await waits
+
+    assert asyncio.run(ask()).status_code == 422
