@@ -272,8 +272,8 @@ WATCHED: dict[str, tuple[Row, ...]] = {
         (
             "pairs that lack columns are decided by calibration pairs without them",
             BOUNDS,
-            r"records\.scored_without\(columns, scorer, numbers\)",
-            "records.scored_without(np.zeros_like(columns), scorer, numbers)",
+            r"records\.scored_without\(columns, scorer\)",
+            "records.scored_without(np.zeros_like(columns), scorer)",
         ),
         (
             "calibration pairs that lack just these columns have a say",
@@ -296,8 +296,8 @@ WATCHED: dict[str, tuple[Row, ...]] = {
         (
             "groups are held to the rate without columns, too",
             BOUNDS,
-            r"units\[counted\], groups=groups, ",
-            "units[counted], ",
+            r"units, groups=calibration\.groups_of\(units\), ",
+            "units, ",
         ),
     ),
     "tests/models/calibration/test_groups.py": (
