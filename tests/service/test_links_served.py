@@ -539,6 +539,7 @@ def test_a_new_record_is_resolved_to_its_entity_and_kept_where_asked(
         ({"record": {"first": None, "last": " "}}, "no cell in the columns"),
         ({"record": {"last": "miller", "born": "03/04/1980"}}, "write dates as YYYY-MM-DD"),
         ({"record": record, "id": "c10"}, "expected id with add"),
+        ({"record": record, "first": 1}, "first"),
         ({"record": {"last": "a\x00"}, "add": True}, "record.last holds a character that no database keeps"),
         ({"record": record, "add": True, "id": "a\x00"}, "id holds a character that no database keeps"),
         ({"record": record, "add": True, "id": " "}, "id is blank"),
