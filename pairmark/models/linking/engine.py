@@ -17,13 +17,13 @@ from pairmark.models.core.arrays import Float64, Int64
 from pairmark.models.core.progress import report
 from pairmark.models.linking import mixture
 from pairmark.models.linking.candidates import Blocks
-from pairmark.models.linking.columns import bins_sql, contradictions, count_values, lifts, tells_nothing
+from pairmark.models.linking.cells import BEYOND, Cells, give
 from pairmark.models.linking.constraints import Constraints
 from pairmark.models.linking.entities import MAX_RECORDS, entities
-from pairmark.models.linking.mixture import Column, Mixture, chances, column_of
+from pairmark.models.linking.mixture import Mixture, chances
 from pairmark.models.linking.share import FalseShare, calibrated, share_of, unknown
 from pairmark.models.linking.sides import Sides
-from pairmark.models.linking.symbols import coded_pairs, symbols_of, words_of
+from pairmark.models.linking.symbols import symbols_of, words_of
 from pairmark.models.linking.texts import LEAST_SCORE, link_texts, read_texts, texts_or_columns
 from pairmark.models.linking.unique import register_links
 from pairmark.models.records.compare import LinkField, register
@@ -31,16 +31,11 @@ from pairmark.models.records.compare import LinkField, register
 if TYPE_CHECKING:
     import duckdb
 
-MAX_FIELDS = 60
-"""Columns that are compared."""
-_BEYOND = f"{MAX_FIELDS} columns are compared, those with the most values"
-_RANDOM_PAIRS = 200_000
 _LEARNED_FROM = 400_000
 """Candidates that a model is fitted on, about."""
 _LEAST_CHANCE = 0.5
 _AT_ONCE = 5_000_000
 """Pairs that are compared at a time: more are compared in parts."""
-_PSEUDO = 0.5
 
 Scorer = Callable[[Int64, Int64], Float64]
 Spread = Callable[[Sequence[str], Callable[[int, int], str], str, int], Iterable[Mapping[str, NDArray[Any]]]]
@@ -104,7 +99,7 @@ class Linking:
         self.connection, self._fixed_rules, self._one_to_one = connection, rules, one_to_one
         self.most = 2 if one_to_one else MAX_RECORDS
         self._spread, self.unique = spread, unique
-        self._budget, self._frequencies = budget, frequencies or {}
+        self._budget = budget
         self._previous, self._scorer = previous, scorer
         self._given_cut, self.cut = cut, _LEAST_CHANCE if cut is None else cut
         alone = range(len(sizes) == 1)
@@ -115,30 +110,28 @@ class Linking:
             [[f"c{places[name]}" for name in rule] for rule in must], [f"c{places[name]}" for name in never]
         )
         self.sides = Sides(sizes, compared if expected is None else compared | {*unique})
-        self.source_fields = list(fields)
+        self.cells = Cells(connection, fields, self.sides, previous, frequencies or {})
         self.model: Mixture | None = None
         self.recall: float | None = None
-        self.notes: list[str] = []
+        self.notes = self.cells.notes
         self.rules: list[tuple[str, ...]] = []
         self.left_out: list[tuple[str, ...]] = []
-        self._screened: dict[int, str] = {}
-        self._contradicted: dict[int, str] = {}
         register(connection)
+
+    @property
+    def source_fields(self) -> list[LinkField]:
+        """One for each column of ``source``, with the kind that it is read as."""
+        return self.cells.source_fields
 
     @property
     def columns(self) -> list[tuple[str, str, float, str | None]]:
         """Name, kind, weight and note of each column."""
-        weights = np.zeros(len(self.source_fields))
+        cells, weights = self.cells, np.zeros(len(self.source_fields))
         if self.model is not None:
             for at, place in enumerate(self.places):
-                weights[self._read[place][0]] += self.model.weight(at)
+                weights[cells.read_as[place][0]] += self.model.weight(at)
         return [
-            (
-                field.name,
-                field.kind,
-                float(weights[at]),
-                self._screened.get(at) or self._contradicted.get(at),
-            )
+            (field.name, field.kind, float(weights[at]), cells.screened.get(at) or cells.contradicted.get(at))
             for at, field in enumerate(self.source_fields)
         ]
 
@@ -153,7 +146,7 @@ class Linking:
         fpr : the share of all pairs of strangers that may be linked, as the model estimates it.
         """
         report(0.0, "reading cells")
-        self._prepare()
+        self._read()
         report(0.1, "finding candidates")
         if self._as_texts is not None:
             self._score_texts()
@@ -173,149 +166,28 @@ class Linking:
         row = self.connection.execute(sql, list(params)).fetchall()[0]
         return row[0] if len(row) == 1 else row
 
-    def _give(self, table: str, **columns: NDArray[Any]) -> None:
-        """A temporary table of arrays."""
-        self.connection.register("arrays", columns)
-        self.connection.execute(f"CREATE OR REPLACE TEMP TABLE {table} AS SELECT * FROM arrays")
-        self.connection.unregister("arrays")
-
-    def _prepare(self) -> None:
-        """Tables ``cells`` of all rows that have one, and ``hashes`` of those that no earlier row equals."""
-        con = self.connection
-        is_fitted = self._previous is not None and self._previous[1] is not None
-        is_fixed = is_fitted or self._scorer is not None or self._fixed_rules is not None
-        self._as_texts = None if is_fixed else texts_or_columns(con, self.source_fields)
-        earlier = [] if self._previous is None else list(self._previous[0])
-        kinds = {field.name: field for field in earlier if field.kind != "legal_form"}
-        self.source_fields = [kinds.get(field.name, field) for field in self.source_fields]
-        # The place in ``source`` of each column of ``cells``. Firms of one group may differ in their legal form alone.
-        self._read = list(enumerate(self.source_fields))
-        self._read += [(at, LinkField(f.name, "legal_form")) for at, f in self._read if f.kind == "company"]
-        cells = ", ".join(
-            f"{f.definition.normal(f'c{of}')} AS c{at}" for at, (of, f) in enumerate(self._read)
-        )
-        con.execute(f"CREATE TABLE cells AS SELECT row, {cells} FROM source")
-        every = [f"c{at}" for at in range(len(self._read))]
-        counts = np.array(
-            self.connection.execute(
-                "SELECT " + ", ".join(f"approx_count_distinct({name})" for name in every) + " FROM cells"
-            ).fetchone()
-        )
-        # Of many columns those with the most values say most.
-        kept = set(np.argsort(-counts, kind="stable")[:MAX_FIELDS].tolist())
-        self._distinct = counts
-        places = list(range(len(every)))
-        if earlier:
-            # In the order that the model has them in.
-            where = {(field.name, field.kind): at for at, (_, field) in enumerate(self._read)}
-            keys = [(field.name, field.kind) for field in earlier]
-            places = [where[key] for key in keys if key in where]
-        elif self.n_rows > 2:
-            for at in places:
-                if counts[at] < 2:
-                    self._screened[at] = "it has one value in all rows" if counts[at] else "it has no value"
-                elif self._read[at][1].note:
-                    self._screened[at] = self._read[at][1].note
-                elif at not in kept:
-                    self._screened[at] = _BEYOND
-            if all(at in self._screened for at in places):
-                # Rows that are all equal are duplicates all the same.
-                self._screened = {at: why for at, why in self._screened.items() if not counts[at]}
-            places = [at for at in places if at not in self._screened]
-        self._use(places)
-        self._hash()
-        if self._as_texts is None:
-            if not earlier and self._scorer is None:
-                self._screen()
-            self._count()
-
-    def _use(self, places: Sequence[int]) -> None:
-        self.places = list(places)
-        self.fields = [self._read[at][1] for at in places]
-        self._names = [f"c{at}" for at in places]
-
-    def _hash(self) -> None:
-        con = self.connection
-        hashed = ", ".join(
-            f"CASE WHEN {name} IS NOT NULL THEN hash({name}) END AS {name}" for name in self._names
-        )
-        every = ", ".join([*self._names, *self.constraints.never]) or "NULL"
-        there = f"coalesce({every}) IS NOT NULL"
-        con.execute(
-            f"CREATE OR REPLACE TABLE twins AS SELECT row, first FROM (SELECT row, min(row) OVER (PARTITION BY "
-            f"{self.sides.side('row')}, {every}) AS first FROM cells WHERE {there}) WHERE row <> first"
-        )
-        con.execute(
-            f"CREATE OR REPLACE TABLE hashes AS SELECT row, {hashed} FROM cells WHERE {there} "
-            "AND row NOT IN (SELECT row FROM twins)"
-        )
-        con.execute("CREATE TABLE IF NOT EXISTS known (row INTEGER)")
-        self.n_empty = self.n_rows - self._one(
-            "SELECT (SELECT count(*) FROM hashes) + (SELECT count(*) FROM twins)"
-        )
-
-    @property
-    def n_rows(self) -> int:
-        return self.sides.n_rows
-
-    def _equal(self, name: str) -> float:
-        """Of all pairs that have a cell in a column, the share in which it is equal."""
-        count = self.sides.pairs()
-        equal, pairs = self._one(
-            f"SELECT coalesce(sum(pairs), 0), (SELECT {count} FROM hashes WHERE {name} IS NOT NULL) FROM "
-            f"(SELECT {count} AS pairs FROM hashes WHERE {name} IS NOT NULL GROUP BY {name})"
-        )
-        return float(equal) / max(float(pairs), 1)
-
-    def _screen(self) -> None:
-        """Leave out the columns that agree by chance alone."""
-        self._equals = np.array([self._equal(name) for name in self._names])
-        best, shares = lifts(self.connection, self._names, self._equals, self.sides)
-        roles = [field.definition.role for field in self.fields]
-        for pair, sentence in contradictions(self.connection, shares, self.fields, self._names):
-            self._contradicted |= {self.places[at]: sentence for at in pair}
-            self.notes.append(sentence)
-        nothing = tells_nothing(best, roles, self._equals, self.n_rows)
-        for at in nothing:
-            self._screened[self.places[at]] = "rows that agree elsewhere agree in it by chance alone"
-        if nothing:
-            kept = [at for at in range(len(self.places)) if at not in nothing]
-            self._equals = self._equals[kept]
-            self._use([self.places[at] for at in kept])
-            self._hash()
-
-    def _count(self) -> None:
-        """How frequent values are, and ``cells`` with the bin of each."""
-        earlier = None if self._previous is None else self._previous[1]
-        self._counted = [
-            count_values(self.connection, name, self._frequencies.get(field.name))
-            for name, field in zip(self._names, self.fields, strict=True)
-            if earlier is None
-        ]
-        frequent = (
-            [dict(each.frequent) for each in earlier.columns]
-            if earlier
-            else [each[0] for each in self._counted]
-        )
-        self.connection.execute(f"CREATE TABLE binned AS {bins_sql(self.connection, frequent, self._names)}")
-        self.connection.execute("DROP TABLE cells")
-        self.connection.execute("ALTER TABLE binned RENAME TO cells")
+    def _read(self) -> None:
+        is_fixed = self._scorer is not None or self._fixed_rules is not None
+        if self._previous is not None and self._previous[1] is not None:
+            is_fixed = True
+        self._as_texts = None if is_fixed else texts_or_columns(self.connection, self.source_fields)
+        is_first = self._previous is None and self._scorer is None
+        by_columns = self._as_texts is None
+        self.cells.read(beside=self.constraints.never, counts=by_columns, screens=by_columns and is_first)
+        self.fields, self.places, self.n_empty = self.cells.fields, self.cells.places, self.cells.n_empty
 
     def _block(self) -> None:
         # Rows that share a legal form are no candidates.
         n = sum(place < len(self.source_fields) for place in self.places)
-        telling = np.argsort(-self._distinct[self.places[:n]], kind="stable").tolist()
-        fields, names = self.fields[:n], self._names[:n]
-        blocks = Blocks(self.connection, fields, names, telling, self.sides, self._budget * self.n_rows)
+        telling = np.argsort(-self.cells.distinct[self.places[:n]], kind="stable").tolist()
+        fields, names = self.fields[:n], self.cells.names[:n]
+        blocks = Blocks(self.connection, fields, names, telling, self.sides, self._budget * self.sides.n_rows)
         if self._fixed_rules is None:
             # A trained model tells strangers who share a word apart, a fitted one does so by its few patterns.
             blocks.propose(None if self._scorer is None else 100)
         else:
             blocks.take(self._fixed_rules)
         self.rules, self.left_out, self._n_pairs = blocks.rules, blocks.left_out, blocks.n_pairs
-
-    def _coded(self, pairs: str, more: str = "") -> str:
-        return coded_pairs(self.fields, self._names, pairs, more)
 
     def _compare(self) -> None:
         """Table ``compared`` of candidates with the columns of their rules and the words of their symbols."""
@@ -330,7 +202,7 @@ class Linking:
                 "GROUP BY a.row, b.row"
             )
 
-        compared = self._coded("FROM pairs", "columns, ")
+        compared = self.cells.coded("FROM pairs", "columns, ")
         words = ", ".join(f"{word} BIGINT" for word in words_of(self.fields))
         con.execute(f"CREATE TABLE compared (columns UBIGINT, a INTEGER, b INTEGER, {words})")
         n_parts = 1 + self._n_pairs // _AT_ONCE
@@ -342,59 +214,34 @@ class Linking:
             con.execute("DROP TABLE pairs")
         else:
             for columns in self._spread(("blocks", "cells", "known"), pairs, compared, n_parts):
-                self._give("elsewhere", **columns)
+                give(self.connection, "elsewhere", **columns)
                 con.execute("INSERT INTO compared BY NAME FROM elsewhere")
         con.execute("DROP TABLE blocks")
         self.n_candidates = int(self._one("SELECT count(*) FROM compared"))
         within = ", ".join(map(str, self.sides.within)) or "-1"
         own = f"({self.sides.side('row')}) IN ({within})"
         twins = f"SELECT first AS a, row AS b, NULL AS columns FROM twins WHERE {own}"
-        con.execute(f"INSERT INTO compared {self._coded(twins, 'columns, ')}")
-
-    def _patterns(self, source: str) -> tuple[dict[str, NDArray[Any]], Float64]:
-        """Words of the patterns of some pairs, and how many have each."""
-        words = ", ".join(words_of(self.fields))
-        patterns = self.connection.execute(
-            f"SELECT {words}, count(*) AS n FROM ({source}) GROUP BY {words} ORDER BY {words}"
-        ).fetchnumpy()
-        return patterns, np.asarray(patterns["n"], dtype=np.float64)
-
-    def _columns(self) -> list[Column]:
-        """What the columns are before matches are looked for."""
-        a, b = self.sides.random_pairs(int(min(_RANDOM_PAIRS, max(10 * self.sides.n_pairs, 1))))
-        self._give("random_pairs", a=a, b=b)
-        words, counts = self._patterns(self._coded("FROM random_pairs"))
-        symbols = symbols_of(words, len(self.fields))
-        levels = mixture.LEVEL_OF[symbols]
-        columns = []
-        for at, (field, counted, equal) in enumerate(
-            zip(self.fields, self._counted, self._equals, strict=True)
-        ):
-            seen = np.bincount(levels[:, at], weights=counts, minlength=5)[1:4] + _PSEUDO
-            equal = float(np.clip(equal, 1e-9, 0.999))
-            u: Float64 = np.append(seen / seen.sum() * (1 - equal), equal)
-            columns.append(column_of(field.definition.role, u, *counted))
-        return columns
+        con.execute(f"INSERT INTO compared {self.cells.coded(twins, 'columns, ')}")
 
     def _score_by_patterns(self) -> None:
         """View ``candidates`` of all pairs, with the chance of a match by what their columns agree in."""
-        words, counts = self._patterns("FROM compared")
+        words, counts = self.cells.patterns("FROM compared")
         symbols = symbols_of(words, len(self.fields))
         is_full = False
         if self._previous is not None:
             self.model = self._previous[1]
         else:
-            columns = self._columns()
+            columns = self.cells.columns()
             step = 1 + self.n_candidates // _LEARNED_FROM
-            learned, n = self._patterns(f"FROM compared WHERE hash(a, b) % {step} = 0")
+            learned, n = self.cells.patterns(f"FROM compared WHERE hash(a, b) % {step} = 0")
             some = symbols_of(learned, len(self.fields)), n * step
-            fitted = mixture.fit(columns, *some, self.sides.n_pairs, self.n_rows)
-            is_full = fitted.is_full(self.sides.n_pairs, self.n_rows)
+            fitted = mixture.fit(columns, *some, self.sides.n_pairs, self.sides.n_rows)
+            is_full = fitted.is_full(self.sides.n_pairs, self.sides.n_rows)
             self.model = calibrated(fitted, *some)
         assert self.model is not None
         self._compared = symbols, counts
         codes = {name: of for name, of in words.items() if name != "n"}
-        self._give("code_scores", **codes, score=chances(self.model.log_odds(symbols)))
+        give(self.connection, "code_scores", **codes, score=chances(self.model.log_odds(symbols)))
         self.connection.execute(
             "CREATE TEMP VIEW candidates AS SELECT a, b, score, columns FROM compared "
             f"JOIN code_scores USING ({', '.join(words_of(self.fields))})"
@@ -402,7 +249,7 @@ class Linking:
         if is_full:
             self.connection.execute(
                 "CREATE TABLE doubtful AS SELECT a, b, score FROM candidates "
-                f"ORDER BY score DESC, a, b LIMIT {self.n_rows}"
+                f"ORDER BY score DESC, a, b LIMIT {self.sides.n_rows}"
             )
             raise NeedsJudgements("more pairs look the same than there are rows")
 
@@ -413,7 +260,7 @@ class Linking:
         con.execute("DROP TABLE IF EXISTS carried")
         row, _, _ = self._pairs("(SELECT row AS a, row AS b, 0 AS score FROM hashes)")
         twin, first, _ = self._pairs("(SELECT row AS a, first AS b, 0 AS score FROM twins)")
-        place = np.zeros(self.n_rows, dtype=np.int64)
+        place = np.zeros(self.sides.n_rows, dtype=np.int64)
         place[row] = np.arange(row.size)
         place[twin] = place[first]
         is_alone = ~np.isin(np.arange(len(self.sides.sizes)), list(self.sides.within))
@@ -425,12 +272,12 @@ class Linking:
         own = ~is_alone[self.sides.side_of(first)]
         a, b = np.append(row[texts.a], first[own]), np.append(row[texts.b], twin[own])
         score, is_link = (np.append(of, np.ones(own.sum(), of.dtype)) for of in (texts.score, texts.is_link))
-        self._give("compared", a=a, b=b, score=score, is_link=is_link)
+        give(self.connection, "compared", a=a, b=b, score=score, is_link=is_link)
         con.execute("CREATE TEMP VIEW candidates AS SELECT *, NULL::UBIGINT AS columns FROM compared")
 
     def _score_each(self, scorer: Scorer) -> None:
         a, b, _ = self._pairs("(SELECT a, b, 0 AS score FROM compared)")
-        self._give("scores", a=a, b=b, score=scorer(a, b))
+        give(self.connection, "scores", a=a, b=b, score=scorer(a, b))
         self.connection.execute(
             "CREATE TEMP VIEW candidates AS SELECT a, b, score, coalesce(columns, 0) AS columns "
             "FROM compared JOIN scores USING (a, b)"
@@ -478,7 +325,7 @@ class Linking:
             exclusive=self._exclusive if self.unique else None,
             contradicts=partial(self.constraints.contradicts, con) if self.constraints.never else None,
         )
-        self._give("joined", row=rows, first=first)
+        give(self.connection, "joined", row=rows, first=first)
         con.execute(
             "CREATE TABLE members AS SELECT row, first FROM joined "
             "WHERE first IN (SELECT first FROM joined GROUP BY first HAVING count(*) > 1)"
@@ -509,13 +356,13 @@ class Linking:
 
     def _note(self) -> None:
         """Say which columns tell nothing, and of which there is too little agreement for a link."""
-        beyond = [f.name for at, f in enumerate(self.source_fields) if self._screened.get(at) == _BEYOND]
+        beyond = [f.name for at, f in enumerate(self.source_fields) if self.cells.screened.get(at) == BEYOND]
         if beyond:
-            self.notes.append(f"not compared, since {_BEYOND}: {', '.join(beyond)}")
+            self.notes.append(f"not compared, since {BEYOND}: {', '.join(beyond)}")
         for at, field in enumerate(self.source_fields):
-            name, why = field.name, self._screened.get(at, field.note)
+            name, why = field.name, self.cells.screened.get(at, field.note)
             # Whoever found what a field's note says has told it.
-            if why not in (field.note, _BEYOND):
+            if why not in (field.note, BEYOND):
                 self.notes.append(
                     f"column {name!r} tells nothing: {why}. Leave it out by --column {name}:ignore"
                 )
@@ -532,9 +379,9 @@ class Linking:
     def _keep_expected(self, expected: float) -> None:
         """Of ``scored``, links to the register at a mean share of false ones."""
         a, b, score = self._pairs("candidates")
-        is_register = np.isin(self.sides.side_of(np.arange(self.n_rows)), list(self.unique))
+        is_register = np.isin(self.sides.side_of(np.arange(self.sides.n_rows)), list(self.unique))
         links = register_links(a, b, score, is_register, expected, self.cut)
-        self._give("expected", a=a[links.is_link], b=b[links.is_link])
+        give(self.connection, "expected", a=a[links.is_link], b=b[links.is_link])
         self.connection.execute("DELETE FROM scored WHERE (a, b) NOT IN (SELECT (a, b) FROM expected)")
         self.notes.append(links.meaning(expected))
 
@@ -554,9 +401,9 @@ class Linking:
             score = np.asarray(self._scorer(a, b), dtype=np.float64)
             return np.where(score > self.cut, 20.0, -1.0)
         assert self.model is not None
-        self._give("pairs_to_score", a=a, b=b, place=np.arange(a.size))
+        give(self.connection, "pairs_to_score", a=a, b=b, place=np.arange(a.size))
         words = self.connection.execute(
-            f"SELECT * FROM ({self._coded('FROM pairs_to_score', 'place, ')}) ORDER BY place"
+            f"SELECT * FROM ({self.cells.coded('FROM pairs_to_score', 'place, ')}) ORDER BY place"
         ).fetchnumpy()
         return self.model.log_odds(symbols_of(words, len(self.fields)))
 
