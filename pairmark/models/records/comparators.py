@@ -277,8 +277,6 @@ def normal_form(cell: Any, type_: str) -> str:
     """A cell as a string to compare, by the kind of its column; empty where missing."""
     if cell is None:
         return ""
-    if type_ == "date":
-        return str(np.datetime64(int(np.floor(cell)), "D"))
     written = str(cell)
     form = _form if len(written) <= LONGEST else _form.__wrapped__
     return form(written, type_)
@@ -286,4 +284,6 @@ def normal_form(cell: Any, type_: str) -> str:
 
 @lru_cache(65_536)
 def _form(written: str, type_: str) -> str:
+    if type_ == "date":
+        return str(np.datetime64(int(np.floor(float(written))), "D"))
     return KINDS[type_].form(written) or written.casefold()

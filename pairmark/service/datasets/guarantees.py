@@ -140,11 +140,14 @@ def folds_in_words(parts: Mapping[str, Any]) -> str:
     folds = f"{parts['folds']} folds that share nobody"
     if "scored_pairs" not in parts:
         return f"Figures come from {folds}: everybody outside the calibration part trains"
-    scored, crossing = parts["scored_pairs"], parts["crossing_pairs"]
+    scored, crossing, contradictory = (
+        parts.get(f"{kind}_pairs", 0) for kind in ("scored", "crossing", "contradictory")
+    )
+    but = f" but {contradictory:,}, which contradict the others," if contradictory else ""
     return (
-        f"All pairs train; threshold and figures come from {folds}: {scored:,} pairs are scored by a model that saw "
-        f"none of their people, and {crossing:,} ({100 * crossing / (scored + crossing):.0f} %) join two folds and are "
-        "not scored"
+        f"All pairs{but} train; threshold and figures come from {folds}: {scored:,} pairs are scored by a model that "
+        f"saw none of their people, and {crossing:,} ({100 * crossing / (scored + crossing):.0f} %) join two folds and "
+        "are not scored"
     )
 
 

@@ -181,10 +181,10 @@ def _rows_of(pairs: DatasetPairs, numbers: Int64) -> Int64:
 
 def sizes_in_words(sizes: Mapping[str, int]) -> str:
     """How many rows or pairs each part has, in words."""
+    if "scored_pairs" in sizes:
+        return folds_in_words(sizes)
     contradictory = sizes.get("contradictory_pairs", 0)
     left_out = f"; {contradictory:,} contradict the others and are left out" if contradictory else ""
-    if "scored_pairs" in sizes:
-        return folds_in_words(sizes) + left_out
     names = {"train": "train", "calibration": "calibrate", "test": "test"}
     kind = "pairs" if "train_pairs" in sizes else "rows"
     counts = {verb: sizes.get(f"{name}_{kind}", 0) for name, verb in names.items()}
