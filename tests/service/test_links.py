@@ -518,6 +518,26 @@ def in_process(capfd: pytest.CaptureFixture[str], *words: Any) -> str:
     return said if ended.value.code else ""
 
 
+def test_options_without_their_table_or_file_are_refused_and_pairs_are_text_of_any_encoding(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PAIRMARK_HOME", str(tmp_path / "home"))
+    file, none = write(tmp_path / "t.csv", table(100, "plain")[1]), tmp_path / "none.csv"
+    for words, said in (
+        (["--keep", "first:longest"], "--keep: expected it with --merged"),
+        (["--cells"], "--cells: expected it with --output"),
+        (["--above", "0.1"], "--above: expected it with --output"),
+        (["--truth", none], "--truth: there is no file"),
+        (["--frequencies", none], "--frequencies: there is no file"),
+    ):
+        assert said in in_process(capfd, file, *words)
+    pairs = tmp_path / "pairs.csv"
+    pairs.write_text("left;right\nr1;r2\n", encoding="utf-16")
+    assert in_process(capfd, file, "--truth", pairs) == ""
+    pairs.write_text("left,right\nr1\n")
+    assert "pairs.csv: line 2 has 1 cells" in in_process(capfd, file, "--truth", pairs)
+
+
 def test_a_pair_to_explain_is_checked_before_anything_is_linked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -180,6 +180,7 @@ def link(
     from pairmark.schemas import links as schemas
     from pairmark.service.cli.options import settings
     from pairmark.service.links import outputs
+    from pairmark.service.links.evaluations import is_file
     from pairmark.service.links.linking import COLUMNS, link_files
     from pairmark.service.links.results import Stored, open_results
 
@@ -193,6 +194,13 @@ def link(
         raise typer.BadParameter(
             f"expected COLUMN:RULE, a rule being one of {', '.join(outputs.RULES)}", param_hint="--keep"
         )
+    for option, is_given, needed, target in (
+        ("--keep", keep, "--merged", merged),
+        ("--cells", cells, "--output", out),
+        ("--above", above is not None, "--output", out),
+    ):
+        if is_given and target is None:
+            raise typer.BadParameter(f"expected it with {needed}", param_hint=option)
     if strange := {*(unique or ())} - {*tables}:
         raise typer.BadParameter(f"{min(strange)} is none of the tables", param_hint="--unique")
     before = None if previous is None else outputs.state_of(previous)
@@ -215,6 +223,8 @@ def link(
             if target is not None
         }
         files = [_file(each, folder) for each in tables]
+        if truth is not None and is_file(truth):
+            truth = str(_file(truth, folder, "--truth"))
         frequency_files = dict(_frequencies_of(each, folder) for each in frequencies or ())
         request = schemas.LinksRequest(
             tables=numbered,
@@ -381,8 +391,8 @@ def _path_of(target: str, name: str, folder: Path) -> Path:
     return path
 
 
-def _file(table: str, folder: Path) -> Path:
-    """A table as a file of this machine."""
+def _file(table: str, folder: Path, argument: str = "TABLE") -> Path:
+    """A table that an argument names as a file of this machine."""
     path = folder / f"{len(list(folder.iterdir()))}-{Path(table).name}"
     if table.startswith("s3://"):
         from pairmark.service.blobs.s3 import download
@@ -394,7 +404,7 @@ def _file(table: str, folder: Path) -> Path:
 
         return take_table(table, folder)
     if not Path(table).is_file():
-        raise typer.BadParameter(f"there is no file {table!r}", param_hint="TABLE")
+        raise typer.BadParameter(f"there is no file {table!r}", param_hint=argument)
     return Path(table)
 
 
@@ -402,11 +412,11 @@ def _frequencies_of(option: str, folder: Path) -> tuple[str, Path]:
     """The column that ``[COLUMN:]FILE`` is for, and its file."""
     from pairmark.service.links.duck import read_table
 
-    column, _, file = option.partition(":")
-    if Path(option).is_file() or file.startswith("//"):
-        path = _file(option, folder)
+    column, colon, file = option.partition(":")
+    if not colon or Path(option).is_file() or file.startswith("//"):
+        path = _file(option, folder, "--frequencies")
         return read_table(path)[0][0], path
-    return column, _file(file, folder)
+    return column, _file(file, folder, "--frequencies")
 
 
 def _learned(model: str) -> Learned:

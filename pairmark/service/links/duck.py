@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+from pairmark.service.datasets.confined import FileLimits, format_of
+from pairmark.service.datasets.tabular import TableFile
 from pairmark.service.errors import InvalidInput, StorageFailed
 from pairmark.service.settings import Settings
+
+_ROWS = 65_536
 
 
 @contextmanager
@@ -70,16 +75,13 @@ def copy_to(connection: Any, sql: str, path: Path, *, without_formulas: bool = F
     connection.execute(f"COPY ({sql}) TO {quoted(path)} (FORMAT {form})")
 
 
-def read_table(path: Path) -> tuple[list[str], list[tuple[str | None, ...]]]:
+def read_table(path: Path) -> tuple[list[str], list[list[Any]]]:
     """Columns and rows of a CSV or Parquet file, as text."""
-    import duckdb
-
-    source = f"read_parquet({quoted(path)})"
-    if path.suffix != ".parquet":
-        source = f"read_csv({quoted(path)}, all_varchar=true, header=true)"
-    with duckdb_session(threads="1") as connection:
+    limits, kind = FileLimits.of(Settings(), path.stat().st_size), format_of(None, path.name)
+    with TemporaryDirectory(prefix="pairmark-table-") as scratch:
         try:
-            cursor = connection.execute(f"SELECT CAST(COLUMNS(*) AS VARCHAR) FROM {source}")
-            return [column[0] for column in cursor.description], cursor.fetchall()
-        except duckdb.Error as error:
-            raise InvalidInput(f"{path.name} is no table: {str(error).splitlines()[0][:300]}") from error
+            with closing(TableFile(path, Path(scratch), kind, limits)) as file:
+                cells = [f"CAST({cell} AS VARCHAR)" for cell in file.cells]
+                return file.names, [row for rows in file.rows(cells, _ROWS) for row in rows]
+        except InvalidInput as error:
+            raise InvalidInput(f"{path.name}: {error.detail}", **error.facts) from error
