@@ -188,13 +188,15 @@ class Cells:
         symbols = symbols_of(words, len(self.fields))
         levels = LEVEL_OF[symbols]
         columns = []
-        for at, (field, counted, equal) in enumerate(
-            zip(self.fields, self._counted, self._equals, strict=True)
-        ):
+        roles = [field.definition.role for field in self.fields]
+        if "given" in roles:
+            # Beside a given name, a name is the rest of it.
+            roles = ["surname" if role == "name" else role for role in roles]
+        for at, (role, counted, equal) in enumerate(zip(roles, self._counted, self._equals, strict=True)):
             seen = np.bincount(levels[:, at], weights=counts, minlength=5)[1:4] + _PSEUDO
             equal = float(np.clip(equal, 1e-9, 0.999))
             u: Float64 = np.append(seen / seen.sum() * (1 - equal), equal)
-            columns.append(column_of(field.definition.role, u, *counted))
+            columns.append(column_of(role, u, *counted))
         return columns
 
 

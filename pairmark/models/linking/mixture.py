@@ -50,6 +50,8 @@ _LEAST_U = 1e-9
 _FEW_ROWS = 20
 """Of fewer rows a value that two share says as much as of so many."""
 _MOST_APART = 0.2
+_LEAST_APART = 0.02
+"""Of given names of matches, so that twins do not take those that are mistyped."""
 _MOST_MATCHES = 5.0
 """Matches for each row, at most."""
 
@@ -149,6 +151,15 @@ KINDS = (
         ),
         (0.9, 0.0, 1.0),
         prior=0.005,
+    ),
+    _Kind(
+        "twins",
+        _roles(
+            (("given", "name", "id"), (0.01, 0.0, 0.03)),
+            (("email", "phone"), (0.3, 0.0, 1.0)),
+        ),
+        (1.0, 1.0, 1.0),
+        prior=0.05,
     ),
     _Kind(
         "place",
@@ -358,7 +369,10 @@ def _joint(tables: Float64, shares: Float64, symbols: NDArray[Any]) -> Float64:
 def _start(columns: Sequence[Column]) -> tuple[list[_Kind], NDArray[Any]]:
     """Classes that these columns can tell from matches, and (classes, d, 3) first s and its bounds."""
     kinds, starts = [], []
+    roles = {column.role for column in columns}
     for kind in KINDS:
+        if kind.name == "twins" and ("date" not in roles or roles.isdisjoint(("given", "name"))):
+            continue
         values = np.array([kind.first.get(column.role, kind.other) for column in columns])
         tells = np.array([column.agreement < 0.5 for column in columns])
         is_apart, is_shared = (values[:, 0] < 0.2) & tells, (values[:, 0] > 0.5) & tells
@@ -391,6 +405,9 @@ def fit(
     n_matching, d = _n_matching(names), len(columns)
     flat = (symbols + SYMBOLS * np.arange(d)).ravel()
     most_apart = np.array([_MOST_APART_OF.get(column.role, 1.0) for column in columns])
+    roles = np.array([column.role for column in columns])
+    is_given, is_surname = roles == "given", roles == "surname"
+    least_apart = np.where(is_given | (roles == "name"), _LEAST_APART, 0.0) * ("twins" in names)
     level = np.zeros((SYMBOLS, LEVELS + 1))
     level[np.arange(SYMBOLS), LEVEL_OF] = 1
     for _ in range(_MAX_ROUNDS):
@@ -421,9 +438,13 @@ def fit(
         shared = np.clip(shared, least, most)
         m = (of_match @ level)[:, 1:] + _PSEUDO * _FIRST_M
         m /= m.sum(axis=1, keepdims=True)
-        excess = np.maximum(m[:, 0] - most_apart, 0)
-        m[:, 1:] *= (1 + excess / m[:, 1:].sum(axis=1))[:, None]
-        m[:, 0] -= excess
+        if "twins" in names:
+            # Given names that are apart more often than last names, which people change, are those of twins.
+            seen = np.max(m[is_surname, 0], initial=_LEAST_APART)
+            most_apart[is_given] = min(seen, _MOST_APART)
+        apart = np.clip(m[:, 0], least_apart, most_apart)
+        m[:, 1:] *= ((1 - apart) / m[:, 1:].sum(axis=1))[:, None]
+        m[:, 0] = apart
         shares = np.clip(posterior.sum(axis=1) / n_pairs, 1e-15, min(0.2, _MOST_MATCHES * n_rows / n_pairs))
         if np.abs(np.concatenate([m.ravel(), shared.ravel()]) - before).max() < _TOLERANCE:
             break

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 
 from pairmark.models.core.arrays import Bool, Float64
-from pairmark.models.linking.mixture import LEVEL_OF, Mixture, chances
+from pairmark.models.linking.mixture import LEVEL_OF, PERSON, Mixture, chances
 
 _SURE, _FEWEST_SURE = 0.95, 20
 """The chance from which on a link is sure, and how many of them a share takes."""
@@ -24,6 +24,8 @@ _MOST_AGREEMENT, _KEPT, _UNSHARED = 0.05, 0.9, 0.1
 relatives as matches do."""
 _MOST_OF_MATCH, _MOST_SHIFT = 0.995, 3.0
 _JUDGED = 150
+_MOST_APART, _FEW_APART = 0.04, 2
+"""The share of links whose given names may be apart, and how many may be whatever their share."""
 
 
 @dataclass(frozen=True)
@@ -68,10 +70,27 @@ def share_of(
         for at in range(len(model.columns))
         if (ratio := _ratio(model, symbols, counts, cut, at)) is not None
     ]
-    if ratios and max(ratios) > _ALARM:
+    is_wrong = bool(ratios) and max(ratios) > _ALARM
+    if is_wrong or _look_like_twins(model, symbols, np.where(p > cut, counts, 0)):
         return unknown(n_links)
     agrees = len(ratios) > 1 and max(ratios) <= _AGREES
     return FalseShare(estimate=estimate, check="agrees" if agrees else "doubtful")
+
+
+def _look_like_twins(model: Mixture, symbols: NDArray[Any], weights: Float64) -> bool:
+    """Whether links are apart in one name far more often than in another, as those of twins are. Last names that are
+    known to be such may be: people change them."""
+    apart = [
+        (
+            column.role,
+            max(weights @ (symbols[:, at] == 1) - _FEW_APART, 0) / max(weights @ (symbols[:, at] > 0), 1),
+        )
+        for at, column in enumerate(model.columns)
+        if column.role in PERSON
+    ]
+    least = min((share for _, share in apart), default=0.0)
+    given = [share for role, share in apart if role == "given"] or [share for _, share in apart]
+    return len(apart) > 1 and max(given) > max(_MOST_APART, 3 * least)
 
 
 @dataclass(frozen=True)
@@ -123,7 +142,8 @@ def calibrated(model: Mixture, symbols: NDArray[Any], counts: Float64) -> Mixtur
     ----------
     symbols, counts : patterns of candidates, and how many have each.
     """
-    unshared = model.shared[model.n_matching :].max(axis=0, initial=0.0) <= _UNSHARED
+    is_related = [kind not in ("match", "moved", "twins") for kind in model.kinds]
+    unshared = model.shared[is_related].max(axis=0, initial=0.0) <= _UNSHARED
     found = [
         of
         for at in np.flatnonzero(unshared).tolist()

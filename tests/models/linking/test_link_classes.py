@@ -70,13 +70,17 @@ def homes(kind: str, share: float) -> tuple[list[int], list[list[str]]]:
             f"{drawn.randint(10_000, 99_999)}",
             f"0{drawn.randrange(10**8, 10**9)}",
         ]
-        people = [(drawn.choice(firsts), drawn.randint(40, 60))]
+        first, other = drawn.sample(firsts, 2)
+        born, later, much_later = (
+            f"19{year}-{drawn.randint(1, 12):02d}-{drawn.randint(10, 28)}"
+            for year in (drawn.randint(40, 60), drawn.randint(40, 60), 85)
+        )
+        people = [(first, born)]
+        relatives = {"couple": (other, later), "father and son": (first, much_later), "twins": (other, born)}
         if drawn.random() < share:
-            people.append(
-                (drawn.choice(firsts), drawn.randint(40, 60)) if kind == "couple" else (people[0][0], 85)
-            )
-        for first, year in people:
-            row = [first, *home, f"19{year}-{drawn.randint(1, 12):02d}-{drawn.randint(10, 28)}"]
+            people.append(relatives[kind])
+        for first, born in people:
+            row = [first, *home, born]
             person = len(who)
             add(person, row)
             if drawn.random() < 0.3:
@@ -97,7 +101,15 @@ def linked(rows: list[list[str]], fields: list[LinkField]) -> tuple[Linking, set
 
 
 @pytest.mark.parametrize(
-    ("kind", "share"), [("couple", 0.02), ("couple", 0.3), ("father and son", 0.03), ("father and son", 0.3)]
+    ("kind", "share"),
+    [
+        ("couple", 0.02),
+        ("couple", 0.3),
+        ("father and son", 0.03),
+        ("father and son", 0.3),
+        ("twins", 0.02),
+        ("twins", 0.05),
+    ],
 )
 def test_relatives_at_one_address_are_not_linked(kind: str, share: float) -> None:
     who, rows = homes(kind, share)
@@ -110,6 +122,15 @@ def test_relatives_at_one_address_are_not_linked(kind: str, share: float) -> Non
     again = Mixture.from_json(linking.model.to_json())
     symbols = np.random.default_rng(0).integers(0, 31, (200, len(KINDS)))
     assert np.array_equal(again.log_odds(symbols), linking.model.log_odds(symbols))
+
+
+def test_twins_whose_given_names_are_not_known_as_such_leave_the_share_unknown() -> None:
+    who, rows = homes("twins", 0.05)
+    linking, links = linked(
+        rows, [LinkField(n, "surname" if n == "first" else of) for n, of in KINDS.items()]
+    )
+    assert linking.share is not None
+    assert linking.share.estimate is None or all(who[a] == who[b] for a, b in links)
 
 
 def test_firms_that_differ_in_their_legal_form_alone_are_two() -> None:
