@@ -152,6 +152,25 @@ def test_columns_that_are_called_otherwise_are_paired_by_their_values(tmp_path: 
     assert sum("are compared: they share values" in note for note in found.notes) == len(NAMES) - 1
 
 
+@pytest.mark.parametrize("alike", [(), ("price",)], ids=["no column alike", "one column alike"])
+def test_columns_that_are_called_otherwise_are_paired_by_their_words(
+    tmp_path: Path, alike: Sequence[str]
+) -> None:
+    draw = random.Random(3)
+    brands, things, colors = ("siemens", "garmin", "makita"), ("watch", "kettle", "printer"), ("red", "white")
+    tables: list[list[list[str]]] = [[["title", "remark", *alike]], [["name", "label", *alike]]]
+    for _ in range(200):
+        brand, thing, color = draw.choice(brands), draw.choice(things), draw.choice(colors)
+        model, price = f"KX{draw.randrange(10**5)}", [str(draw.randrange(10**4)) for _ in alike]
+        # The second column of one shares each of its words with every column of the other, but no two in one cell.
+        others = [" ".join(draw.choices(FIRSTS, k=2)) + f" {draw.choice(things)}" for _ in range(2)]
+        tables[0].append([f"{brand} {thing} {model}, {color}", f"{others[0]} {color}", *price])
+        tables[1].append([f"{brand.upper()} {model} {thing} NEW", f"{others[1]} {brand}", *price])
+    found, _ = read(tmp_path, *tables, id_column="row")
+    assert {field.name for field in found.fields} == {"title", *alike}
+    assert "columns 'title' and 'name' are compared: they share words" in found.notes
+
+
 def test_columns_that_may_be_the_same_are_proposed(tmp_path: Path) -> None:
     rows = people(60)
     other = [row | {"phone": f"0{10**8 + at}", "town": f"{'xy'[at % 2]}ville"} for at, row in enumerate(rows)]

@@ -390,15 +390,15 @@ def _matched(sides: Sequence[_Side]) -> tuple[list[LinkField], list[list[str]], 
     ]
     by_key = [{key_of(name): name for name in side.compared} for side in sides]
     keys = [key for key in by_key[0] if all(key in names for names in by_key)]
-    pairs = [[names[key] for names in by_key] for key in keys]
-    by_values = _paired(sides, pairs)
+    pairs = [tuple(names[key] for names in by_key) for key in keys]
+    shared = _paired(sides, pairs)
     notes += [
         f"columns {pair[0]!r} and {pair[1]!r} are compared"
-        + (": they share values" if pair in by_values else "")
-        for pair in (*pairs, *by_values)
+        + (f": they share {shared[pair]}" if pair in shared else "")
+        for pair in (*pairs, *shared)
         if len(set(pair)) > 1
     ]
-    pairs += by_values
+    pairs += shared
     compared = {name for pair in pairs for name in pair}
     every = [{key_of(name) for name in side.columns} for side in sides]
     for side, names in zip(sides, by_key, strict=True):
@@ -427,19 +427,20 @@ def _matched(sides: Sequence[_Side]) -> tuple[list[LinkField], list[list[str]], 
     return fields, [[pair[at] for pair in pairs] for at in range(len(sides))], notes
 
 
-def _paired(sides: Sequence[_Side], by_name: Sequence[Sequence[str]]) -> list[list[str]]:
-    """The other columns of two tables that plainly hold the same; of any other number of tables there are none."""
+def _paired(sides: Sequence[_Side], by_name: Sequence[Sequence[str]]) -> dict[tuple[str, ...], str]:
+    """The other columns of two tables that plainly hold the same, and what each pair shares; of any other number of
+    tables there are none."""
     if len(sides) != 2:
-        return []
+        return {}
     left, right = (
         {name: (side.kinds[name], side.cells[name]) for name in side.compared if name not in named}
         for side, named in zip(sides, [*zip(*by_name, strict=True)] or [(), ()], strict=True)
     )
     try:
-        return [[*pair] for pair in pair_columns(left, right)]
+        return pair_columns(left, right)
     except UnpairedColumns as error:
         if by_name:
-            return []
+            return {}
         refusal = f"{sides[0].name} and {sides[1].name} have no column in common; {error}"
         raise InvalidInput(refusal) from None
 
