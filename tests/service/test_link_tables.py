@@ -171,6 +171,17 @@ def test_columns_that_are_called_otherwise_are_paired_by_their_words(
     assert "columns 'title' and 'name' are compared: they share words" in found.notes
 
 
+def test_titles_that_one_table_numbers_are_texts(tmp_path: Path) -> None:
+    rows = people(200)
+    titles = [f"{row['first']} {row['last']}" for row in rows]
+    both = (
+        [["title", "person"], *([title] * 2 for title in titles)],
+        [["title", "person"], *([f"{title} ({1990 + at % 30})", title] for at, title in enumerate(titles))],
+    )
+    found, _ = read(tmp_path, *both, id_column="row")
+    assert [field.kind for field in found.fields] == ["text", "name"]
+
+
 def test_columns_that_may_be_the_same_are_proposed(tmp_path: Path) -> None:
     rows = people(60)
     other = [row | {"phone": f"0{10**8 + at}", "town": f"{'xy'[at % 2]}ville"} for at, row in enumerate(rows)]

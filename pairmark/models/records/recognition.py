@@ -30,6 +30,7 @@ _HEADERS = {
     "(?: ?names?)?|first|fname",
     "surname": "(?:.* )?(?:last|sur|family|nachname|familienname|apellidos?|cognome|nom|nom de famille|nazwisko|"
     "achternaam|lastname|surname|lname|maiden)(?: ?names?)?",
+    "text": "(?:.* )?(?:track|song|film|movie|album|book|product|produkt|produit)(?: ?(?:name|title|titel|titre))?",
     "name": "(?:.* )?(?:name|full ?name|person|customer|kunde|client|contact|author|nom complet)",
     "date": "(?:.* )?(?:dob|date|birth|birthday|born|geboren|geburtsdatum|datum|fecha|data|naissance)(?: .*)?",
     "id": "(?:.* )?(?:ssn|soc sec id|social security.*|tax.*|vat.*|ust.*|steuer.*|passport.*|licen[sc]e.*|npi|iban|ean|"
@@ -54,6 +55,8 @@ _LETTERED_POSTCODE = re.compile(
 _FIRM = re.compile(rf"[^\W\d]{{2,}}\b.*\W(?:{'|'.join(sorted(LEGAL_FORMS))})\b.{{0,12}}")
 _LETTERED = re.compile(r".*[^\W\d_]{2}.*")
 _DAY_MONTH = re.compile(r"\D{0,3}(\d{1,2})\D{1,3}(\d{1,2})\D{1,3}\d{2}")
+_TITLE_WORDS = frozenset(("the", "of", "with", "for", "from", "your", "fur", "mit", "pour", "avec", "dans"))
+"""Words that titles of songs and books have, and names of people hardly."""
 _GIVEN_NAMES = frozenset(NICKNAMES) | frozenset(NICKNAMES.values())
 
 
@@ -196,6 +199,8 @@ def link_kind(name: str, type: str, cells: Sequence[str], n: int) -> str:
     is_given = sum(text in _GIVEN_NAMES for text in of.texts) >= 0.2 * max(len(of.texts), 1)
     if type == "category":
         return "name" if named == "name" else "given" if is_given and len(of.texts) > 10 else "category"
+    if named == "text" or of.share_with(_TITLE_WORDS) >= _SOME:
+        return "text"
     if several >= 0.5:
         return "name"
     return "given" if is_given else "name" if named == "name" else "surname"

@@ -40,7 +40,7 @@ _LONGEST = 2_048
 """Characters of a cell that are kept."""
 _PLAIN = frozenset({"text", "category", "name", "given", "surname", "number", "city", "id"})
 """Kinds that a column may be taken for where its other table shows that it is of another."""
-_MOSTLY = 0.8
+_MOSTLY, _NUMBERED = 0.8, 0.1
 _MOST_SHARES = 1.01
 """What shares may sum to, rounded as they are."""
 _ID_NAME = re.compile(r"(?:.*[_ ])?(?:id|uid|uuid|key)", re.IGNORECASE)
@@ -461,9 +461,15 @@ def _common(kinds: Sequence[str], cells: Sequence[Sequence[str | None]]) -> str 
     if len(special) == 1 and special[0] not in ("boolean", "place"):
         return special[0]
     names = [kind for kind in kinds if kind in ("name", "given", "surname")]
-    if names:
+    if names and not any(kind == "text" and _are_numbered(of) for kind, of in zip(kinds, cells, strict=True)):
         return names[0]
     return "text" if "number" not in kinds and not special else None
+
+
+def _are_numbered(cells: Sequence[str | None]) -> bool:
+    """Whether texts have digits too often to be names of people: ``Main Above (Remastered 2011)``."""
+    held = list(filter(None, cells))
+    return sum(any(map(str.isdigit, cell)) for cell in held) > _NUMBERED * len(held)
 
 
 def _example(cells: Sequence[str | None]) -> str:

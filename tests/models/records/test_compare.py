@@ -212,3 +212,16 @@ def test_codes_with_blanks_are_ids_where_their_header_says_so(header: str) -> No
     plates = ["M-BZ 5783", "HH-DZ 7794", "B-EX 951"]
     assert link_kind(header, "text", plates, 3) == "id"
     assert link_kind("c1", "text", plates, 3) == "text"
+
+
+@pytest.mark.parametrize(
+    ("header", "cells", "kind"),
+    [
+        ("Song title", ["Main Above", "Agency", "Long Those Democratic"], "text"),
+        ("film", ["Main Above", "Agency Deal", "Long Those Democratic"], "text"),
+        ("c1", ["The Catch", "Lord of Words", "Main Above"], "text"),
+        ("c1", ["Jan van der Berg", "Ana de la Cruz", "Ali bin Omar", "Wernher von Braun", "Maria dos Santos"], "name"),
+    ],
+)  # fmt: skip
+def test_titles_are_no_names_of_people(header: str, cells: list[str], kind: str) -> None:
+    assert link_kind(header, "name", cells, 5) == kind
