@@ -303,7 +303,7 @@ GOOD = all_pairs(20)
         ({"scores": np.where(np.arange(210) == 7, -np.inf, 1.0)}, r"scores\[7\] is -inf"),
         ({"scores": np.where(np.arange(210) == 7, 1e39, 1.0)}, r"scores\[7\] is 1e\+39"),
         ({"scores": np.ones(210)}, "all 210 scores are equal"),
-        ({"scores": np.array(["a"] * 210)}, "expected numbers"),
+        ({"scores": np.array(["a"] * 210)}, "dtype <U1; expected one number a pair"),
         ({"scores": np.ones((210, 1))}, r"shape \(n_pairs,\)"),
         ({"same": np.ones(210)}, "no pair marked different"),
         ({"same": np.full(210, 2)}, "other than 0 and 1"),

@@ -44,7 +44,7 @@ def calibrate(job: ScoredJob) -> CalibratedJob:
     return CalibratedJob(**vars(job), calibration=calibration)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class FoldScorer:
     """Scores records of calibration pairs, again without some columns, each pair by the model of its fold."""
 
