@@ -572,6 +572,28 @@ WATCHED: dict[str, tuple[Row, ...]] = {
             r"column\.role not in PERSON for column in columns",
             "True for column in columns",
         ),
+        (
+            "twins are two people",
+            "pairmark/models/linking",
+            r'if kind\.name == "twins" and \(',
+            'if kind.name == "twins" or (',
+        ),
+    ),
+    "tests/service/api/test_json_limits.py": (
+        (
+            "long bodies of one owner are read one at a time",
+            "pairmark/service",
+            r"lane = self\._lanes\[current_owner\(\)\]",
+            "lane = asyncio.Lock()",
+        ),
+    ),
+    "tests/e2e/test_scoring.py": (
+        (
+            "scores made elsewhere set no threshold for vectors",
+            "pairmark/service/runtime",
+            r"if served is not None and owner != served",
+            "if served is not None and owner is not None and owner != served",
+        ),
     ),
     "tests/service/runtime/test_input_checks.py": (
         (

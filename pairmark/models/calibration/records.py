@@ -257,11 +257,11 @@ class CalibrationRecords:
         wide = [columns for columns in scorer.patterns(covers, covers) if not first.are_scored(columns)]
         if not wide:
             return first
-        rest = self._scored(np.stack(wide), scorer)
+        covering = self._scored(np.stack(wide), scorer)
         return replace(
             self,
-            patterns=np.concatenate([first.patterns, rest.patterns]),
-            scores=np.concatenate([first.scores, rest.scores]),
+            patterns=np.concatenate([first.patterns, covering.patterns]),
+            scores=np.concatenate([first.scores, covering.scores]),
         )
 
     def _scored(self, chosen: Bool, scorer: Any) -> Self:
@@ -318,8 +318,8 @@ class CalibrationRecords:
         scored_patterns = pattern_codes(self.patterns)
         (code,) = pattern_codes(columns[None])
         if code in scored_patterns:
-            kept: Float32 = self.scores[scored_patterns.index(code)]
-            return kept
+            prepared: Float32 = self.scores[scored_patterns.index(code)]
+            return prepared
         score = _compared(self, scorer) if (columns[0] == columns[1]).all() else None
         if score is None:
             return self._scored_anew(columns, scorer)

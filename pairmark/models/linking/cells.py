@@ -77,7 +77,7 @@ class Cells:
         distinct = ", ".join(f"approx_count_distinct({name})" for name in every)
         self.distinct = n_values = np.array(con.execute(f"SELECT {distinct} FROM cells").fetchone())
         # Of many columns those with the most values say most.
-        kept = set(np.argsort(-n_values, kind="stable")[:MAX_FIELDS].tolist())
+        compared = set(np.argsort(-n_values, kind="stable")[:MAX_FIELDS].tolist())
         places = list(range(len(every)))
         if earlier:
             # In the order that the model has them in.
@@ -90,7 +90,7 @@ class Cells:
                     self.screened[at] = "it has one value in all rows" if n_values[at] else "it has no value"
                 elif self.read_as[at][1].note:
                     self.screened[at] = self.read_as[at][1].note
-                elif at not in kept:
+                elif at not in compared:
                     self.screened[at] = BEYOND
             if all(at in self.screened for at in places):
                 # Rows that are all equal are duplicates all the same.
@@ -130,11 +130,11 @@ class Cells:
     def _equal(self, name: str) -> float:
         """Of all pairs that have a cell in a column, the share in which it is equal."""
         count = self.sides.pairs()
-        found = self.connection.execute(
+        cursor = self.connection.execute(
             f"SELECT coalesce(sum(pairs), 0), (SELECT {count} FROM hashes WHERE {name} IS NOT NULL) FROM "
             f"(SELECT {count} AS pairs FROM hashes WHERE {name} IS NOT NULL GROUP BY {name})"
         )
-        equal, pairs = found.fetchall()[0]
+        equal, pairs = cursor.fetchall()[0]
         return float(equal) / max(float(pairs), 1)
 
     def _screen(self) -> None:
@@ -149,9 +149,9 @@ class Cells:
         for at in nothing:
             self.screened[self.places[at]] = "rows that agree elsewhere agree in it by chance alone"
         if nothing:
-            kept = [at for at in range(len(self.places)) if at not in nothing]
-            self._equals = self._equals[kept]
-            self._use([self.places[at] for at in kept])
+            telling = [at for at in range(len(self.places)) if at not in nothing]
+            self._equals = self._equals[telling]
+            self._use([self.places[at] for at in telling])
             self._hash()
 
     def _count(self) -> None:
@@ -193,9 +193,9 @@ class Cells:
             # Beside a given name, a name is the rest of it.
             roles = ["surname" if role == "name" else role for role in roles]
         for at, (role, counted, equal) in enumerate(zip(roles, self._counted, self._equals, strict=True)):
-            seen = np.bincount(levels[:, at], weights=counts, minlength=5)[1:4] + _PSEUDO
+            unequal = np.bincount(levels[:, at], weights=counts, minlength=5)[1:4] + _PSEUDO
             equal = float(np.clip(equal, 1e-9, 0.999))
-            u: Float64 = np.append(seen / seen.sum() * (1 - equal), equal)
+            u: Float64 = np.append(unequal / unequal.sum() * (1 - equal), equal)
             columns.append(column_of(role, u, *counted))
         return columns
 

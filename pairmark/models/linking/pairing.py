@@ -61,9 +61,9 @@ def pair_columns(left: Held, right: Held) -> dict[tuple[str, ...], str]:
         if kind in (*_WORDS, "street") and at not in paired[0] and other not in paired[1]:
             of_words[at, other] = _shared_words(*sorted((words(0, at), words(1, other)), key=len))
     names = [[*left], [*right]]
-    found = dict.fromkeys(by_values, "values") | dict.fromkeys(_best(of_words, _PLAIN), "words")
-    if found:
-        return {(names[0][at], names[1][other]): what for (at, other), what in found.items()}
+    shared = dict.fromkeys(by_values, "values") | dict.fromkeys(_best(of_words, _PLAIN), "words")
+    if shared:
+        return {(names[0][at], names[1][other]): what for (at, other), what in shared.items()}
     by_values = _best(of_values, _LIKELY, near=1)
     likely = [
         (names[0][at], names[1][other])
@@ -113,9 +113,9 @@ def _shared_words(fewer: Sequence[Sequence[str]], more: Sequence[Sequence[str]])
     sought = fewer[:: -(-len(fewer) // _SOUGHT) or 1]
     n, by_chance = 0, 0.0
     for words in sought:
-        known = [places[word] for word in dict.fromkeys(words) if word in places]
-        if len(known) > 1:
-            rarest, other = sorted(known, key=len)[:2]
+        places_of = [places[word] for word in dict.fromkeys(words) if word in places]
+        if len(places_of) > 1:
+            rarest, other = sorted(places_of, key=len)[:2]
             chance = len(rarest) * len(other) / len(more)
             if chance <= _CHANCE:
                 n += not rarest.isdisjoint(other)

@@ -144,21 +144,23 @@ def calibrated(model: Mixture, symbols: NDArray[Any], counts: Float64) -> Mixtur
     """
     is_related = [kind not in ("match", "moved", "twins") for kind in model.kinds]
     unshared = model.shared[is_related].max(axis=0, initial=0.0) <= _UNSHARED
-    found = [
-        of
+    held_out = [
+        column
         for at in np.flatnonzero(unshared).tolist()
-        if (of := _held_out(model, symbols, counts, at)) is not None
+        if (column := _held_out(model, symbols, counts, at)) is not None
     ]
 
     def misfit(shift: float) -> float:
         total = shift**2 / 2
-        for of in found:
-            p = chances(of.odds + shift)
-            agreement = np.clip(p * of.of_match + (1 - p) * of.of_other, 1e-6, 1 - 1e-6)
-            total -= float(of.counts @ np.log(np.where(of.agrees, agreement, 1 - agreement)))
+        for column in held_out:
+            p = chances(column.odds + shift)
+            agreement = np.clip(p * column.of_match + (1 - p) * column.of_other, 1e-6, 1 - 1e-6)
+            total -= float(column.counts @ np.log(np.where(column.agrees, agreement, 1 - agreement)))
         return total
 
-    shift = minimize_scalar(misfit, bounds=(-_MOST_SHIFT, _MOST_SHIFT), method="bounded").x if found else 0.0
+    shift = (
+        minimize_scalar(misfit, bounds=(-_MOST_SHIFT, _MOST_SHIFT), method="bounded").x if held_out else 0.0
+    )
     shares = model.shares.copy()
     shares[: model.n_matching] *= np.exp(shift)
     return replace(model, shares=shares)
@@ -166,18 +168,18 @@ def calibrated(model: Mixture, symbols: NDArray[Any], counts: Float64) -> Mixtur
 
 def _ratio(model: Mixture, symbols: NDArray[Any], counts: Float64, cut: float, at: int) -> float | None:
     """How many times what the model says of links without a column that column says; None where it cannot tell."""
-    of = _held_out(model, symbols, counts, at)
-    if of is None:
+    column = _held_out(model, symbols, counts, at)
+    if column is None:
         return None
-    p = chances(of.odds)
-    weight = np.where(p > cut, of.counts, 0)
+    p = chances(column.odds)
+    weight = np.where(p > cut, column.counts, 0)
     if weight.sum() < _FEWEST:
         return None
     total, others = weight.sum(), weight * (1 - p)
-    of_other = float(others @ of.of_other / max(others.sum(), 1e-9))
-    if of.of_match - of_other < _LEAST_GAP:
+    of_other = float(others @ column.of_other / max(others.sum(), 1e-9))
+    if column.of_match - of_other < _LEAST_GAP:
         return None
-    agreement = float(weight @ of.agrees / total)
+    agreement = float(weight @ column.agrees / total)
     error = np.sqrt(max(agreement * (1 - agreement), 1 / total) / total)
-    found = (of.of_match - agreement - 2 * error) / (of.of_match - of_other)
-    return float(max(found, 0.0) / max(others.sum() / total, _FLOOR))
+    share = (column.of_match - agreement - 2 * error) / (column.of_match - of_other)
+    return float(max(share, 0.0) / max(others.sum() / total, _FLOOR))
