@@ -104,7 +104,7 @@ def test_an_alias_that_was_moved_during_the_comparison_stays(deployment, monkeyp
     trained(deployment, **{**GOOD, "promote": False})
     from pairmark.service.training import evaluating
 
-    real = evaluating.promotion  # type: ignore[attr-defined]
+    real = evaluating.promotion
 
     def meanwhile(*given):
         decided = real(*given)

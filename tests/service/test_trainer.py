@@ -15,8 +15,7 @@ from pairmark.schemas.datasets import DatasetRequest
 from pairmark.service.attempt import attempt_error
 from pairmark.service.datasets.held_out import whole_dataset
 from pairmark.service.errors import Fenced, InvalidInput, NotReady, UnknownModel
-from pairmark.service.jobs.leases import Leases
-from pairmark.service.jobs.progress import Progress
+from pairmark.service.jobs.leases import Leases, Progress
 from pairmark.service.tables import ModelVersion
 from pairmark.service.training.fitting import fit, score
 from pairmark.service.training.splitting import split

@@ -1,11 +1,13 @@
-"""Claims of jobs: leases on the database's clock, writes fenced by attempt number.
+"""Claims of jobs: leases on the database's clock, writes fenced by attempt number, and what they tell people.
 
 In the order of a job's life: `Leases.claim` gives it to a worker as an attempt, whose lease `renew` extends; `finish`,
-`fail`, `cancelled`, `release` or `lost` end the attempt, and `_requeue_lost` those that fell silent.
+`fail`, `cancelled`, `release` or `lost` end the attempt, and `_requeue_lost` those that fell silent. `Progress` says
+how far an attempt is.
 """
 
 from __future__ import annotations
 
+import logging
 import math
 import socket
 import time
@@ -14,11 +16,12 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from pydantic import BaseModel
-from sqlalchemy.orm import Session
+from sqlalchemy import ColumnElement, Update, and_, delete, exists, func, insert, or_, select, update
+from sqlalchemy.orm import Session, aliased
 
 from pairmark.schemas.jobs import EvaluationRequest, Task, WorkerOut
 from pairmark.service.audit.log import record, record_recovery
-from pairmark.service.db import Database
+from pairmark.service.db import Database, touched
 from pairmark.service.errors import (
     Fenced,
     NotReady,
@@ -26,11 +29,10 @@ from pairmark.service.errors import (
     TrainingFailed,
     WorkerSilent,
 )
-from pairmark.service.jobs import repository
 from pairmark.service.names import tenant_of
 from pairmark.service.processes import is_alive
 from pairmark.service.settings import Settings
-from pairmark.service.tables import JobRow, WorkerRow
+from pairmark.service.tables import JobAttempt, JobEvent, JobRow, WorkerRow
 
 
 class Claim(BaseModel, frozen=True):
@@ -98,36 +100,40 @@ class Leases:
         nothing to do."""
         # 1. A look that takes no lock: idle workers look several times a second.
         with self._db.read() as session:
-            now = self._db.now(session)
-            if not repository.any_claimable(session, now, self._furthest(now), job_id):
+            claimable = or_(JobRow.state == "queued", self._silent(self._db.now(session)))
+            wanted = claimable if job_id is None else and_(claimable, JobRow.id == job_id)
+            if not session.scalar(select(exists().where(wanted))):
                 return None
         # 2. In one transaction: queue again what fell silent, take a job under a higher attempt number, and open the
         # attempt. From its commit on, every write of an earlier attempt is refused.
         with self._db.write() as session:
             now = self._db.now(session)
             self._requeue_lost(session, worker[:200], now)
-            row = repository.claim(
-                session, worker=worker[:200], now=now, lease_until=now + self._settings.lease_s, job_id=job_id
-            )
+            values = {"worker": worker[:200], "lease_until": now + self._settings.lease_s}
+            row = session.scalar(_taking(job_id, now).values(**values))
             if row is None:
                 return None
-            repository.open_attempt(session, row.id, row.attempt, worker[:200], now)
-            repository.thin_progress(session, row.id)
-            event = {"message": f"attempt {row.attempt} started"}
-            repository.add_event(session, row.id, "log", event, now)
+            session.execute(
+                insert(JobAttempt).values(
+                    job_id=row.id, attempt=row.attempt, worker=worker[:200], started_at=now, detail=""
+                )
+            )
+            # Log events say what earlier attempts came to.
+            session.execute(delete(JobEvent).where(JobEvent.job_id == row.id, JobEvent.event == "progress"))
+            add_event(session, row.id, "log", {"message": f"attempt {row.attempt} started"}, now)
             return _claim(row, worker[:200])
 
     def mark_alive(self, worker: str) -> None:
         """Note that a worker is alive, and runs no job."""
         with self._db.write() as session:
             now = self._db.now(session)
-            repository.mark_worker(session, worker[:200], None, now)
-            repository.remove_workers_before(session, now - _REMOVE_SILENT_S)
+            _mark_worker(session, worker, None, now)
+            session.execute(delete(WorkerRow).where(WorkerRow.seen_at < now - _REMOVE_SILENT_S))
 
     def leave(self, worker: str) -> None:
         """Note that a worker stopped in order."""
         with self._db.write() as session:
-            repository.remove_worker(session, worker[:200])
+            session.execute(delete(WorkerRow).where(WorkerRow.name == worker[:200]))
 
     def workers(self) -> list[WorkerOut]:
         """Workers that are alive: heard of within one and a half leases."""
@@ -138,12 +144,14 @@ class Leases:
     def alive(self, session: Session) -> list[WorkerRow]:
         """Their rows."""
         since = self._db.now(session) - _SILENT_LEASES * self._settings.lease_s
-        return repository.workers_since(session, since)
+        return list(
+            session.scalars(select(WorkerRow).where(WorkerRow.seen_at >= since).order_by(WorkerRow.name))
+        )
 
     def claim_of(self, job_id: str, attempt: int) -> Claim:
         """The claim that a process was started for, or `Fenced` when it is no longer held."""
         with self._db.read() as session:
-            row = repository.find(session, job_id)
+            row = session.get(JobRow, job_id)
         if row is None or row.attempt != attempt or row.state != "running" or row.worker is None:
             raise Fenced(f"attempt {attempt} at job {job_id} is no longer held")
         return _claim(row, row.worker)
@@ -152,16 +160,14 @@ class Leases:
         """Renew the claim's lease, note that its worker is alive, and see whether the claim still stands."""
         with self._db.write() as session:
             now = self._db.now(session)
-            until = now + self._settings.lease_s
-            repository.mark_worker(session, claim.worker, claim.job_id, now)
-            if not repository.write_fenced(session, claim.job_id, claim.attempt, {"lease_until": until}):
-                return Lease(valid=False, cancel_requested=False)
-            return self._lease_in(session, claim)
+            _mark_worker(session, claim.worker, claim.job_id, now)
+            renewal = _fenced(claim).values(lease_until=now + self._settings.lease_s)
+            return _lease(session.scalar(renewal.returning(JobRow.cancel_requested)))
 
     def lease(self, claim: Claim) -> Lease:
         """See whether the claim still stands, without writing."""
         with self._db.read() as session:
-            return self._lease_in(session, claim)
+            return _lease(session.scalar(select(JobRow.cancel_requested).where(*_held(claim))))
 
     def progress(
         self, claim: Claim, *, fraction: float, stage: str, message: str = "", event: bool = True
@@ -173,14 +179,14 @@ class Leases:
             _write(session, claim, data)
             if event:
                 data["progress"] = round(fraction, 4)
-                repository.add_event(session, claim.job_id, "progress", data, self._db.now(session))
+                add_event(session, claim.job_id, "progress", data, self._db.now(session))
 
     def log(self, claim: Claim, message: str, facts: Mapping[str, Any] | None = None) -> None:
         """Add a line to the job's stream, with ``facts`` (JSON-able) beside it. Raises `Fenced` when superseded."""
         with self._db.write() as session:
             _write(session, claim, {"message": message[:2000]})
             event = {**(facts or {}), "message": message[:2000]}
-            repository.add_event(session, claim.job_id, "log", event, self._db.now(session))
+            add_event(session, claim.job_id, "log", event, self._db.now(session))
 
     def finish(
         self,
@@ -210,29 +216,24 @@ class Leases:
     def release(self, claim: Claim, detail: str) -> None:
         """Give the job back to the queue, because the worker was asked to stop. Raises `Fenced` when superseded."""
 
-        def give_back(session: Session) -> None:
-            now = self._db.now(session)
-            note = f"attempt {claim.attempt} was given back: {detail}"
-            _write(session, claim, {**_WAITING, "message": note})
-            repository.close_attempt(
-                session, claim.job_id, claim.attempt, outcome="released", detail=detail, now=now
-            )
-            repository.add_event(session, claim.job_id, "log", {"message": note}, now)
-
-        persist(self._db, give_back)
+        persist(self._db, lambda session: self._requeue(session, claim, "released", "given back", detail))
 
     def lost(self, claim: Claim, detail: str, error: type[PairmarkError] = TrainingFailed) -> None:
         """Give up the attempt through no fault of the job's: it is tried again, up to ``max_attempts`` times, then
         failed with ``error``. Raises `Fenced` when superseded."""
         persist(self._db, lambda session: self._lost(session, claim, detail, error))
 
-    def _furthest(self, now: float) -> float:
-        """When the last lease ends that was given by the clock as it is now. Of a server nothing is known: its clock
-        may be set back under workers of other machines, who renew their leases in a moment."""
-        return now + 2 * self._settings.lease_s if self._db.is_sqlite else math.inf
+    def _silent(self, now: float) -> ColumnElement[bool]:
+        """Whose lease is over, or ends later than any that is given by the clock as it is now: it was set back. Of a
+        server nothing is known: its clock may be set back under workers of other machines, who renew their leases in a
+        moment."""
+        furthest = now + 2 * self._settings.lease_s if self._db.is_sqlite else math.inf
+        over = or_(JobRow.lease_until < now, JobRow.lease_until > furthest)
+        return and_(JobRow.state == "running", over)
 
     def _requeue_lost(self, session: Session, claimant: str, now: float) -> None:
-        for row in repository.expired_jobs(session, now, self._furthest(now)):
+        silent_jobs = select(JobRow).where(self._silent(now)).with_for_update(skip_locked=True).limit(100)
+        for row in session.scalars(silent_jobs).all():
             claim = _claim(row, row.worker or "")
             silent = now - (row.lease_until or 0.0)
             is_late = claim.worker != claimant and _runs_here(claim.worker)
@@ -250,12 +251,9 @@ class Leases:
         self, session: Session, claim: Claim, detail: str, error: type[PairmarkError] = TrainingFailed
     ) -> None:
         """Queue a lost attempt's job again, or fail it when that happened too often."""
-        job_id, now = claim.job_id, self._db.now(session)
-        note = f"attempt {claim.attempt} was lost: {detail}"
-        # First, since it is refused where the attempt was superseded: then nothing below may happen.
-        _write(session, claim, {"message": note})
-        repository.close_attempt(session, job_id, claim.attempt, outcome="lost", detail=detail, now=now)
-        lost = repository.count_lost(session, job_id)
+        job_id = claim.job_id
+        earlier = select(func.count()).where(JobAttempt.job_id == job_id, JobAttempt.outcome == "lost")
+        lost = 1 + (session.scalar(earlier) or 0)
         if lost >= self._settings.max_attempts:
             failed = {
                 "type": f"/problems/{error.slug}",
@@ -264,9 +262,18 @@ class Leases:
             }
             self._fail(session, claim, failed, outcome="lost", detail=detail)
             return
+        self._requeue(session, claim, "lost", "lost", detail)
+        facts = {"attempt": claim.attempt, "reason": detail}
+        record_recovery(session, self._db.now(session), "job", f"job:{job_id}", **facts)
+
+    def _requeue(self, session: Session, claim: Claim, outcome: str, verb: str, detail: str) -> None:
+        """End the attempt and queue its job again, or raise `Fenced`."""
+        note = f"attempt {claim.attempt} was {verb}: {detail}"
+        # First, since it is refused where the attempt was superseded: then nothing below may happen.
         _write(session, claim, {**_WAITING, "message": note})
-        repository.add_event(session, job_id, "log", {"message": note}, now)
-        record_recovery(session, now, "job", f"job:{job_id}", attempt=claim.attempt, reason=detail)
+        now = self._db.now(session)
+        _close_attempt(session, claim, outcome, detail, now)
+        add_event(session, claim.job_id, "log", {"message": note}, now)
 
     def _fail(
         self,
@@ -309,18 +316,10 @@ class Leases:
         job_id, now = claim.job_id, self._db.now(session)
         over = {"state": state, "stage": state, "lease_until": None, "finished_at": now}
         _write(session, claim, {**over, **values}, uncancelled=uncancelled)
-        repository.close_attempt(
-            session, job_id, claim.attempt, outcome=outcome or state, detail=detail, now=now
-        )
-        repository.add_event(session, job_id, "done", {"state": state, **facts}, now)
+        _close_attempt(session, claim, outcome or state, detail, now)
+        add_event(session, job_id, "done", {"state": state, **facts}, now)
         after, tenant = {"state": state, **audited}, tenant_of(claim.model) or None
         record(session, now, "job.end", f"job:{job_id}", after=after, tenant=tenant)
-
-    def _lease_in(self, session: Session, claim: Claim) -> Lease:
-        row = repository.find(session, claim.job_id)
-        if row is None or row.state != "running" or row.attempt != claim.attempt:
-            return Lease(valid=False, cancel_requested=False)
-        return Lease(valid=True, cancel_requested=row.cancel_requested)
 
 
 def _runs_here(worker: str) -> bool:
@@ -329,9 +328,78 @@ def _runs_here(worker: str) -> bool:
     return host == socket.gethostname() and pid.isdecimal() and is_alive(int(pid))
 
 
+def _held(claim: Claim) -> tuple[ColumnElement[bool], ...]:
+    """Where a job is held by just this attempt."""
+    return JobRow.id == claim.job_id, JobRow.attempt == claim.attempt, JobRow.state == "running"
+
+
+def _fenced(claim: Claim) -> Update:
+    """A change of the claim's job that an attempt which was superseded does not make."""
+    return update(JobRow).where(*_held(claim)).execution_options(synchronize_session=False)
+
+
 def _write(session: Session, claim: Claim, values: dict[str, Any], *, uncancelled: bool = False) -> None:
-    if not repository.write_fenced(session, claim.job_id, claim.attempt, values, uncancelled=uncancelled):
+    change = _fenced(claim).values(**values)
+    if uncancelled:
+        change = change.where(JobRow.cancel_requested.is_(False))
+    if not touched(session, change):
         raise Fenced(f"attempt {claim.attempt} at job {claim.job_id} is no longer held")
+
+
+def _lease(cancel_requested: bool | None) -> Lease:
+    """What a look at a job that is still held says; None: it is not."""
+    return Lease(valid=cancel_requested is not None, cancel_requested=bool(cancel_requested))
+
+
+def _taking(job_id: str | None, now: float) -> Update:
+    """Take a queued job, in one statement: no two claimants get the same. Owners take turns: next is the oldest job of
+    the one with the fewest under way, and of those the one whose turn was longest ago."""
+    inner, peer = aliased(JobRow), aliased(JobRow)
+    same = peer.owner == inner.owner
+    under_way = select(func.count()).where(same, peer.state == "running").scalar_subquery()
+    turn = select(func.coalesce(func.max(peer.started_at), 0.0)).where(same).scalar_subquery()
+    oldest = (
+        select(inner.id)
+        .where(inner.state == "queued")
+        .order_by(under_way, turn, inner.created_at, inner.id)
+        .limit(1)
+        .with_for_update(skip_locked=True)
+    )
+    if job_id is not None:
+        oldest = oldest.where(inner.id == job_id)
+    return (
+        update(JobRow)
+        .where(JobRow.id == oldest.scalar_subquery(), JobRow.state == "queued")
+        .values(
+            state="running",
+            attempt=JobRow.attempt + 1,
+            started_at=func.coalesce(JobRow.started_at, now),
+            progress=0.0,
+            stage="starting",
+            message="",
+        )
+        .returning(JobRow)
+        .execution_options(synchronize_session=False, populate_existing=True)
+    )
+
+
+def _close_attempt(session: Session, claim: Claim, outcome: str, detail: str, now: float) -> None:
+    """End an entry of the job's history."""
+    entry = JobAttempt.job_id == claim.job_id, JobAttempt.attempt == claim.attempt
+    session.execute(update(JobAttempt).where(*entry).values(outcome=outcome, detail=detail, ended_at=now))
+
+
+def add_event(session: Session, job_id: str, event: str, data: dict[str, Any], now: float) -> None:
+    """Add to a job's stream."""
+    session.execute(insert(JobEvent).values(job_id=job_id, at=now, event=event, data=data))
+
+
+def _mark_worker(session: Session, name: str, job_id: str | None, now: float) -> None:
+    """Note that a worker is alive, and the job it runs."""
+    known = update(WorkerRow).where(WorkerRow.name == name[:200]).values(seen_at=now, job_id=job_id)
+    if not touched(session, known):
+        new = {"name": name[:200], "started_at": now, "seen_at": now, "job_id": job_id}
+        session.execute(insert(WorkerRow).values(**new))
 
 
 def persist(db: Database, work: Callable[[Session], T]) -> T:
@@ -357,3 +425,58 @@ def _claim(row: JobRow, worker: str) -> Claim:
     }
     facts = {"job_id": row.id, "worker": worker, "evaluation": evaluation}
     return Claim.model_validate({**row.values(), **facts})
+
+
+_log = logging.getLogger("pairmark.jobs")
+
+_WRITE_EVERY_S = 0.5
+_EVENT_STEP = 0.01
+
+
+class Progress:
+    """Progress of one attempt, whose ``stages`` say where each begins and ends on the job's way from 0 to 1."""
+
+    def __init__(self, leases: Leases, claim: Claim, stages: Mapping[str, tuple[float, float]]) -> None:
+        self._stages = stages
+        self._leases = leases
+        self._claim = claim
+        self._stage = "starting"
+        self._written_at = 0.0
+        self._event_at = -1.0
+
+    def stage(self, name: str) -> None:
+        """A stage begins: always written. Raises `Fenced` when the attempt was superseded."""
+        self._stage = name
+        self._write(self._stages[name][0], "", event=True)
+
+    def within(self, share: float, message: str = "") -> None:
+        """A share of the stage is done: written when enough time has passed."""
+        if time.monotonic() - self._written_at < _WRITE_EVERY_S:
+            return
+        low, high = self._stages[self._stage]
+        fraction = low + (high - low) * min(max(share, 0.0), 1.0)
+        self._write(fraction, message, event=fraction >= self._event_at + _EVENT_STEP)
+
+    def log(self, message: str, facts: Mapping[str, Any] | None = None) -> None:
+        """A line for people in the job's events, and the same as facts. Raises `Fenced` when superseded."""
+        try:
+            self._leases.log(self._claim, message, facts)
+        except NotReady:
+            self._away()
+
+    def _write(self, fraction: float, message: str, *, event: bool) -> None:
+        self._written_at = time.monotonic()
+        if event:
+            self._event_at = fraction
+        try:
+            self._leases.progress(
+                self._claim, fraction=fraction, stage=self._stage, message=message, event=event
+            )
+        except NotReady:
+            self._away()
+
+    def _away(self) -> None:
+        # Progress is for people; the work goes on while the database is away.
+        _log.warning(
+            "progress was not written: the database does not answer", extra={"job": self._claim.job_id}
+        )

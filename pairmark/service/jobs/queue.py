@@ -4,48 +4,23 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
+from sqlalchemy import func, select, tuple_
 from sqlalchemy.orm import Session
 
 from pairmark.schemas.base import Page
-from pairmark.schemas.jobs import JobEventOut, JobOut, JobState, Task
+from pairmark.schemas.jobs import JobEventOut, JobOut, JobState
 from pairmark.service.audit.log import record
-from pairmark.service.db import Database
+from pairmark.service.db import Database, among
 from pairmark.service.errors import Conflict, RateLimited, UnknownJob
-from pairmark.service.jobs import repository
-from pairmark.service.jobs.leases import Leases
+from pairmark.service.jobs.leases import Leases, add_event
 from pairmark.service.names import EVERY_NAME, VisibleNames, tenant_of
 from pairmark.service.pagination import page_of, start_of
 from pairmark.service.scheduling import current_owner, note_limit
 from pairmark.service.settings import Settings
-from pairmark.service.tables import JobAttempt, JobRow
-
-
-@dataclass(frozen=True, kw_only=True)
-class NewJob:
-    """What to queue.
-
-    Attributes
-    ----------
-    dataset, unlabelled : `name:version`, with their ids.
-    params : checked.
-    message : what its owner should know before it runs.
-    """
-
-    task: Task = "training"
-    learner: str
-    dataset_id: str
-    dataset: str
-    unlabelled_id: str | None = None
-    unlabelled: str | None = None
-    model: str
-    params: dict[str, Any]
-    evaluation: dict[str, Any] = field(default_factory=dict)
-    promote: str | None = None
-    message: str = ""
+from pairmark.service.tables import JobAttempt, JobEvent, JobRow
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +34,7 @@ class Once:
 START_ONE = "queued jobs wait until one is started with `pairmark worker`, or `pairmark serve --with-worker`"
 _UNATTENDED = f"no worker is alive: {START_ONE}"
 EVENTS_A_READ = 500
+_SUBMIT_LOCK = 7261949
 _ID = re.compile(r"[0-9a-f]{32}")
 
 
@@ -89,48 +65,43 @@ class JobQueue:
         self._db, self._settings = db, settings
         self.leases = Leases(db, settings)
 
-    def enqueue(self, prepare: Callable[[Session], NewJob], once: Once | None = None) -> JobOut:
+    def enqueue(self, prepare: Callable[[Session], JobRow], once: Once | None = None) -> JobOut:
         """Queue a job of any kind, which ``prepare`` checks and makes in the transaction that queues it; the one way
         in. With ``once``, the same key and request give the job that they made before; `Conflict` when the key was used
-        for another one. `RateLimited` when ``max_queued_jobs`` wait already."""
+        for another one. `RateLimited` when ``max_queued_jobs`` wait already.
+
+        ``prepare`` gives a row that says what is to be done, whose dataset and params were checked; a ``message`` is
+        what its owner should know before it runs.
+        """
         with self._db.write() as session:
-            repository.lock_submissions(session)
+            # One submission at a time, so that the bound holds and a key makes one job; SQLite's writers wait for one
+            # another.
+            if not self._db.is_sqlite:
+                session.execute(select(func.pg_advisory_xact_lock(_SUBMIT_LOCK)))
             earlier = None if once is None else self._earlier(session, once)
             if earlier is not None:
                 return earlier
-            job, owner, limit = prepare(session), current_owner(), self._settings.max_queued_jobs
-            queued = repository.count_queued_by_owner(session)
+            row, owner, limit = prepare(session), current_owner(), self._settings.max_queued_jobs
+            waiting = (
+                select(JobRow.owner, func.count()).where(JobRow.state == "queued").group_by(JobRow.owner)
+            )
+            queued = {row[0]: row[1] for row in session.execute(waiting)}
             if sum(queued.values()) >= limit and queued.get(owner, 0) >= limit // len({*queued, owner}):
                 note_limit("queued-jobs", limit)
                 raise RateLimited(f"{limit} jobs wait already; try again when some are done", retry_after=30)
-            row = JobRow(
-                **vars(job),
-                id=secrets.token_hex(16),
-                owner=owner,
-                idempotency_key=None if once is None else once.key,
-                request_sha256=None if once is None else once.request_sha256,
-                state="queued",
-                progress=0.0,
-                stage="queued",
-                attempt=0,
-                cancel_requested=False,
-                created_at=self._db.now(session),
-            )
+            row.id, row.owner, row.state = secrets.token_hex(16), owner, "queued"
+            row.created_at = self._db.now(session)
+            if once is not None:
+                row.idempotency_key, row.request_sha256 = once.key, once.request_sha256
             session.add(row)
             session.flush()
-            facts = {"task": job.task, "learner": job.learner, "dataset": job.dataset, "model": job.model}
-            record(
-                session,
-                row.created_at,
-                "job.submit",
-                f"job:{row.id}",
-                after=facts,
-                tenant=tenant_of(job.model),
-            )
+            facts = {name: getattr(row, name) for name in ("task", "learner", "dataset", "model")}
+            where, tenant = f"job:{row.id}", tenant_of(row.model)
+            record(session, row.created_at, "job.submit", where, after=facts, tenant=tenant)
             return job_out(row, [], unattended=not self.leases.alive(session))
 
     def _earlier(self, session: Session, once: Once) -> JobOut | None:
-        row = repository.by_idempotency_key(session, once.key)
+        row = session.scalar(select(JobRow).where(JobRow.idempotency_key == once.key))
         if row is None:
             return None
         if row.request_sha256 != once.request_sha256:
@@ -139,17 +110,15 @@ class JobQueue:
                 field="Idempotency-Key",
                 job=row.id,
             )
-        attempts = repository.attempts_of(session, [row.id])[row.id]
-        return job_out(row, attempts, unattended=not self.leases.alive(session))
+        return self._jobs_out(session, [row])[0]
 
     def get(self, job_id: str) -> JobOut:
         """The job of that id, or `UnknownJob`."""
         with self._db.read() as session:
-            row = repository.find(session, _askable(job_id))
+            row = session.get(JobRow, _askable(job_id))
             if row is None:
                 raise unknown_job(job_id)
-            attempts = repository.attempts_of(session, [row.id])[row.id]
-            return job_out(row, attempts, unattended=not self.leases.alive(session))
+            return self._jobs_out(session, [row])[0]
 
     def page(
         self,
@@ -161,17 +130,26 @@ class JobQueue:
     ) -> Page[JobOut]:
         """Jobs, newest first: those that train one of these models."""
         after = start_of(limit, cursor, float, str)
+        query = select(JobRow).order_by(JobRow.created_at.desc(), JobRow.id.desc()).limit(limit + 1)
+        if after is not None:
+            query = query.where(tuple_(JobRow.created_at, JobRow.id) < after)
+        if state is not None:
+            query = query.where(JobRow.state == state)
         with self._db.read() as session:
-            rows = repository.page(session, limit=limit + 1, after=after, state=state, models=models)
-            attempts = repository.attempts_of(session, [row.id for row in rows])
-            unattended = not self.leases.alive(session)
+            rows = list(session.scalars(query.where(among(models, JobRow.model))))
+            jobs = {job.id: job for job in self._jobs_out(session, rows)}
         return page_of(
-            Page[JobOut],
-            rows,
-            limit,
-            lambda row: (row.created_at, row.id),
-            lambda row: job_out(row, attempts[row.id], unattended=unattended),
+            Page[JobOut], rows, limit, lambda row: (row.created_at, row.id), lambda row: jobs[row.id]
         )
+
+    def _jobs_out(self, session: Session, rows: Sequence[JobRow]) -> list[JobOut]:
+        """Jobs with their histories."""
+        attempts: dict[str, list[JobAttempt]] = {row.id: [] for row in rows}
+        query = select(JobAttempt).where(JobAttempt.job_id.in_(attempts)).order_by(JobAttempt.attempt)
+        for attempt in session.scalars(query):
+            attempts[attempt.job_id].append(attempt)
+        unattended = not self.leases.alive(session)
+        return [job_out(row, attempts[row.id], unattended=unattended) for row in rows]
 
     def cancel(self, job_id: str) -> JobOut:
         """Cancel a job: at once when it waits; a running one is stopped by its worker, and registers nothing.
@@ -179,7 +157,7 @@ class JobQueue:
         A job that has ended already is returned as it is.
         """
         with self._db.write() as session:
-            row = repository.lock_job(session, _askable(job_id))
+            row = session.get(JobRow, _askable(job_id), with_for_update=True)
             if row is None:
                 raise unknown_job(job_id)
             now = self._db.now(session)
@@ -190,7 +168,7 @@ class JobQueue:
                 row.state = row.stage = "cancelled"
                 row.finished_at, row.cancel_requested = now, True
                 row.message = "cancelled before it started"
-                repository.add_event(session, job_id, "done", {"state": "cancelled"}, now)
+                add_event(session, job_id, "done", {"state": "cancelled"}, now)
             elif row.state == "running":
                 row.cancel_requested = True
         return self.get(job_id)
@@ -198,19 +176,24 @@ class JobQueue:
     def events(self, job_id: str, after: int = 0) -> list[JobEventOut]:
         """Up to 500 events with an id above ``after``, in order. The stream is over after ``done``."""
         with self._db.read() as session:
-            rows = repository.events_after(session, _askable(job_id), after, EVENTS_A_READ)
-            if not rows and repository.find(session, job_id) is None:
+            later = JobEvent.job_id == _askable(job_id), JobEvent.id > after
+            rows = session.scalars(
+                select(JobEvent).where(*later).order_by(JobEvent.id).limit(EVENTS_A_READ)
+            ).all()
+            if not rows and session.get(JobRow, job_id) is None:
                 raise unknown_job(job_id)
         return [JobEventOut.model_validate(row) for row in rows]
 
     def reading(self) -> QueueReading:
         """How the queue stands."""
         with self._db.read() as session:
-            oldest = repository.oldest_queued(session)
+            counts = select(JobRow.state, func.count(), func.min(JobRow.created_at)).group_by(JobRow.state)
+            by_state = {state: (n, oldest) for state, n, oldest in session.execute(counts)}
+            now = self._db.now(session)
             return QueueReading(
-                states=repository.count_by_state(session),
+                states={state: n for state, (n, _) in by_state.items()},
                 workers=len(self.leases.alive(session)),
-                oldest_s=0.0 if oldest is None else max(self._db.now(session) - oldest, 0.0),
+                oldest_s=max(now - by_state.get("queued", (0, now))[1], 0.0),
             )
 
 

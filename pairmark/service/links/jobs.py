@@ -23,8 +23,7 @@ from pairmark.service.datasets.data import LabelledData, row_name
 from pairmark.service.datasets.ingest import Datasets
 from pairmark.service.db import Database
 from pairmark.service.errors import InvalidInput
-from pairmark.service.jobs.leases import Claim, Leases
-from pairmark.service.jobs.progress import Progress
+from pairmark.service.jobs.leases import Claim, Leases, Progress
 from pairmark.service.links import duck, repository
 from pairmark.service.links.evaluations import evaluate
 from pairmark.service.links.folders import LinkFolders

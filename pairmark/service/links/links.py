@@ -31,7 +31,7 @@ from pairmark.service.caches import BoundedCache
 from pairmark.service.datasets.repository import dataset_of
 from pairmark.service.db import Database
 from pairmark.service.errors import Conflict, CorruptArtefact, InvalidInput, ModelNotCapable
-from pairmark.service.jobs.queue import JobQueue, NewJob
+from pairmark.service.jobs.queue import JobQueue
 from pairmark.service.links import by_hand, repository
 from pairmark.service.links.folders import REVIEWS, LinkFolders
 from pairmark.service.links.learned import Learned
@@ -45,7 +45,7 @@ from pairmark.service.reviews.populations import sizes_of
 from pairmark.service.runtime.operating_points import OperatingPoints, PointRequest
 from pairmark.service.settings import Settings
 from pairmark.service.store.versions import VersionStore
-from pairmark.service.tables import DatasetRow, LinkRow, ModelVersion
+from pairmark.service.tables import DatasetRow, JobRow, LinkRow, ModelVersion
 
 _LEARNER = "fellegi-sunter"
 _ATTEMPTS = 20
@@ -85,7 +85,7 @@ class Links:
         if request.previous is not None:
             self._folders.stored(request.previous, names)
 
-        def prepare(session: Session) -> NewJob:
+        def prepare(session: Session) -> JobRow:
             rows = [
                 _table(dataset_of(session, ref, hold=True), _field(request, at))
                 for at, ref in enumerate(request.datasets)
@@ -121,7 +121,7 @@ class Links:
                     params["threshold"] = self._threshold(version, request)
             if request.previous is not None:
                 _check_previous(self._folders.find(session, request.previous, names)[0], params)
-            return NewJob(
+            return JobRow(
                 task="link",
                 learner=learner,
                 dataset_id=rows[0].id,
@@ -130,6 +130,7 @@ class Links:
                 unlabelled=names_of[1] if len(rows) > 1 else None,
                 model=rows[0].name,
                 params=params,
+                evaluation={},
             )
 
         job = self._queue.enqueue(prepare)

@@ -1,25 +1,49 @@
-"""The evaluating stage: what the test part says of the model, of baselines, and of production."""
+"""The evaluating stage: what the test part says of the model, of baselines, and of production, which it may replace."""
 
 from __future__ import annotations
 
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.base import clone
 
 from pairmark.models.calibration.guarantees import askable
 from pairmark.models.calibration.partial import costs_of_columns
-from pairmark.models.evaluation.comparison import classification_metrics
+from pairmark.models.evaluation.comparison import (
+    ScorerComparison,
+    classification_metrics,
+    compare_pairs,
+    compare_rows,
+    judged_by,
+    pair_baselines,
+    ranking_baselines,
+    resolved_rates,
+)
 from pairmark.models.evaluation.intervals import CONFIDENCE
 from pairmark.models.evaluation.pairs import FPR_TARGETS, pair_report
 from pairmark.models.evaluation.precision import precision_report
-from pairmark.models.evaluation.rankings import ranking_metrics
-from pairmark.service.errors import refusals
-from pairmark.service.jobs.progress import Progress
+from pairmark.models.evaluation.rankings import kendall_tau, ranking_metrics
+from pairmark.models.linking.fellegi_sunter import FellegiSunter
+from pairmark.models.pairs.held_out import HeldOutPairs
+from pairmark.models.records.tables import declaration
+from pairmark.models.registry import spec_of
+from pairmark.schemas.jobs import IF_BETTER
+from pairmark.schemas.models import VersionOut
+from pairmark.service.datasets.data import LabelledData
+from pairmark.service.datasets.held_out import rows_for
+from pairmark.service.errors import Conflict, CorruptArtefact, InvalidInput, UnknownModel, refusals
+from pairmark.service.jobs.leases import Progress
+from pairmark.service.names import PRODUCTION, ModelRef
 from pairmark.service.settings import Settings
 from pairmark.service.store.store import ModelStore
-from pairmark.service.training.comparing import compared_pairs, compared_rankings, promotion
-from pairmark.service.training.stages import CalibratedJob, EvaluatedJob, ScoredJob
+from pairmark.service.store.versions import overlapping
+from pairmark.service.training.fitting import in_blocks, learn, out_of_fold
+from pairmark.service.training.stages import CalibratedJob, EvaluatedJob, Promotion, ScoredJob, SplitJob
 
 
 def evaluate(
@@ -100,3 +124,377 @@ def _classification(job: ScoredJob, probabilities: NDArray[np.float64]) -> dict[
     return classification_metrics(
         probabilities, column[y[parts.test_rows]], reference=column[y[parts.rows]], units=job.row_units
     )
+
+
+MODEL = "this model"
+MAX_ROWS = 5_000
+"""Held-out rows that rankers are compared on; more are sampled."""
+
+
+def compared_pairs(job: ScoredJob, on_progress: Callable[[float, str], None]) -> dict[str, Any]:
+    """The model among baselines on the held-out pairs, as `_board` tells it."""
+    pairs, model_scores = job.parts.test, job.test_scores
+    assert pairs is not None
+    assert model_scores is not None
+    schema = job.data.schema
+    columns = None if schema is None else declaration(schema)
+    # Whatever the model takes: those who would train another one have the records.
+    job = replace(job, X=job.unencoded, encoder=None)
+    scores: dict[str, NDArray[np.float32]] = {MODEL: model_scores}
+    trained_by: dict[str, Any] = {}
+    left_out: list[dict[str, str]] = []
+    baselines = pair_baselines(int(job.X.shape[1]), columns)
+    for number, (name, (kind, params)) in enumerate(baselines.items()):
+        if columns is not None and kind == job.spec.kind:
+            continue
+        on_progress(number / (len(baselines) + 1), f"baseline {name}")
+        try:
+            pair_scores = _baseline_scores(job, pairs, spec_of(kind).estimator(**params))
+            if pair_scores.min() == pair_scores.max():
+                raise ValueError("it scores all held-out pairs alike")
+        except ValueError as error:
+            left_out.append({"name": name, "reason": str(error)[:300]})
+            continue
+        scores[name] = pair_scores
+        trained_by[name] = {"learner": kind, "params": {n: v for n, v in params.items() if n != "columns"}}
+    on_progress(len(baselines) / (len(baselines) + 1), "comparing")
+    rates = resolved_rates(int((~pairs.same).sum()), job.claim.evaluation.target_fpr)
+    compared = compare_pairs(
+        scores,
+        pairs.same,
+        pairs.units,
+        reference=MODEL,
+        rates=rates,
+        protocol=pairs.protocol,
+        clusters=pairs.clusters,
+        random_state=job.seed,
+    )
+    facts = {"n_pairs": len(pairs), "n_same_pairs": int(pairs.same.sum()), "rates": list(rates)}
+    return _board("pairs", judged_by(rates), compared, left_out=left_out, trained_by=trained_by, facts=facts)
+
+
+def _baseline_scores(job: SplitJob, pairs: HeldOutPairs, baseline: Any) -> NDArray[np.float32]:
+    """Scores of the test pairs by another learner that was told of none of them."""
+    if pairs.folds is None:
+        learn(baseline, job)
+    elif isinstance(baseline, FellegiSunter):
+        # It learns without labels, so that one fit knows no more of the pairs that it scores than those of folds.
+        baseline.fit(job.X[job.parts.rows])
+    else:
+
+        def model_of(number: int) -> Any:
+            return learn(clone(baseline), replace(job, parts=job.parts.of_fold(number)))
+
+        return out_of_fold(model_of, pairs.folds, job.X, pairs.left, pairs.right)
+    scores: NDArray[np.float32] = baseline.score_pairs(job.X, pairs.left, pairs.right)
+    return scores
+
+
+def compared_rankings(job: ScoredJob) -> dict[str, Any]:
+    """The model among baselines on held-out rows that order at least two labels, as `_board` tells it."""
+    X, units, training_rows, test_rows = job.X, job.row_units, job.parts.rows, job.parts.test_rows
+    truth = np.asarray(job.data.rankings)
+    assert test_rows is not None
+    low = np.nanmin(truth[test_rows], axis=1)
+    at = np.flatnonzero(low < np.nanmax(truth[test_rows], axis=1))
+    if at.size > MAX_ROWS:
+        at = np.sort(np.random.default_rng(job.seed).choice(at, size=MAX_ROWS, replace=False))
+    rows = test_rows[at]
+    predictions = {MODEL: np.asarray(job.row_predictions)[at]}
+    left_out: list[dict[str, str]] = []
+    try:
+        predictions |= ranking_baselines(X[training_rows], truth[training_rows], X[rows], job.seed)
+    except ValueError as error:
+        left_out.append({"name": "baselines", "reason": str(error)[:300]})
+    taus = {
+        name: np.nan_to_num(kendall_tau(prediction, truth[rows])) for name, prediction in predictions.items()
+    }
+    compared = compare_rows(taus, reference=MODEL, units=None if units is None else units[at])
+    facts = {"n_rows": int(rows.size)}
+    return _board("rankings", "mean Kendall tau", compared, left_out=left_out, facts=facts)
+
+
+def _board(
+    task: str,
+    judged_by: str,
+    compared: Mapping[str, ScorerComparison],
+    *,
+    left_out: list[dict[str, str]],
+    facts: Mapping[str, Any],
+    trained_by: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """The leaderboard, best first.
+
+    Returns
+    -------
+    JSON-able: ``task``, ``judged_by``, ``confidence``, ``items`` (each ``name``, ``role``, ``value``, ``interval``,
+    ``difference`` of the model's value and this one's with its paired interval, and what trains it), ``left_out``
+    with reasons, ``best_baseline``, ``beaten`` (by a baseline) and ``verdict``, a sentence.
+    """
+    names = sorted(compared, key=lambda name: -compared[name].value)
+    items = [
+        {
+            "name": name,
+            "role": "model" if name == MODEL else "baseline",
+            **compared[name].as_dict(),
+            **(trained_by or {}).get(name, {}),
+        }
+        for name in names
+    ]
+    baselines = [name for name in names if name != MODEL]
+    best = baselines[0] if baselines else None
+    return {
+        "task": task,
+        "judged_by": judged_by,
+        "confidence": CONFIDENCE,
+        **facts,
+        "items": items,
+        "left_out": left_out,
+        "best_baseline": best,
+        "beaten": best is not None and _surely_better(compared[best]),
+        "verdict": None
+        if best is None
+        else _verdict(judged_by, best, compared[best], compared[MODEL], (trained_by or {}).get(best, {})),
+    }
+
+
+def _surely_better(baseline: ScorerComparison) -> bool:
+    interval = baseline.difference_interval
+    return interval is not None and interval[1] < 0
+
+
+def _verdict(
+    judged_by: str,
+    name: str,
+    baseline: ScorerComparison,
+    model: ScorerComparison,
+    trained_by: Mapping[str, Any],
+) -> str:
+    """How a model stands to the best baseline, in words; what is equal in three digits is said to be."""
+    interval = baseline.difference_interval
+    behind = f"{judged_by}: {baseline.value:.3f} against {model.value:.3f}"
+    ahead = f"{judged_by}: {model.value:.3f} against {baseline.value:.3f}"
+    if round(baseline.difference, 3) == 0:
+        return f"{name} is as good on held-out data ({behind})"
+    if baseline.difference < 0:
+        hint = "" if _surely_better(baseline) else ", which may be chance"
+        how = (
+            f"; to use it, train {trained_by['learner']} with params {json.dumps(trained_by['params'])}"
+            if trained_by
+            else ""
+        )
+        return f"{name} is better on held-out data ({behind}{hint}){how}"
+    if interval is not None and interval[0] <= 0:
+        return f"not clearly better than {name} on held-out data ({ahead})"
+    return f"better than every baseline on held-out data ({ahead} of {name})"
+
+
+MARGIN = 0.01
+"""Loss that the interval of the difference must exclude: in TPR at the asked rate, or mean Kendall tau."""
+MIN_PAIRS = 30
+"""Same and different pairs each, or rows, that a comparison takes."""
+
+
+_NEW, _OLD = "new", "production"
+
+
+def promotion(job: CalibratedJob, store: ModelStore, settings: Settings) -> Promotion:
+    """What the job asked for; with ``if-better``, after a comparison with production."""
+    claim = job.claim
+    if claim.promote != IF_BETTER:
+        return Promotion(alias=claim.promote)
+    target = claim.evaluation.target_fpr
+    if target is not None and job.calibration is not None:
+        smallest = job.calibration.smallest_fpr(CONFIDENCE)["finite-sample"]
+        if smallest is None or smallest > target:
+            reason = f"its calibration does not support the rate that was asked for, {100 * target:g} %"
+            facts = {"asked": IF_BETTER, "promoted": False, "reason": reason}
+            return Promotion(alias=None, reason=reason, facts=facts)
+    try:
+        production = store.version(*store.resolve(ModelRef(name=claim.model, alias=PRODUCTION)))
+    except UnknownModel:
+        return Promotion(alias=PRODUCTION, only_from=0, reason="the first version in production")
+    comparison = _Comparison(job, production, store, settings)
+    try:
+        return comparison.decision()
+    except (InvalidInput, CorruptArtefact, Conflict) as error:
+        # The two cannot be measured on the same data.
+        return comparison.refused(error.detail)
+
+
+class _Comparison:
+    """The new version beside production on this job's test part."""
+
+    def __init__(self, job: ScoredJob, production: VersionOut, store: ModelStore, settings: Settings) -> None:
+        self._job, self._data = job, job.data
+        self._production, self._name = production, f"{production.model}:{production.version}"
+        self._store, self._settings = store, settings
+        self._facts: dict[str, Any] = {
+            "asked": IF_BETTER,
+            "against": production.version,
+            "margin": MARGIN,
+            "confidence": CONFIDENCE,
+        }
+
+    def decision(self) -> Promotion:
+        """Promote what loses no more than the margin; say what would decide where neither that nor a loss is shown."""
+        if self._job.spec.needs == "rankings":
+            units, compare = "rows", self._rankings
+        else:
+            units = "people" if self._job.parts.protocol == "open-set" else "samples"
+            compare = self._pairs
+        judged_by, compared, n_units = compare()
+        new, old = compared[_NEW], compared[_OLD]
+        self._facts |= {
+            "judged_by": judged_by,
+            "value": new.value,
+            "production_value": old.value,
+            "difference": old.difference,
+            "difference_interval": None if old.difference_interval is None else list(old.difference_interval),
+        }
+        low, high = old.difference_interval or (-1.0, 1.0)
+        decided = (
+            f"{judged_by}: {new.value:.3f} against {old.value:.3f} of {self._name} in production on the same held-out "
+            f"data (difference {old.difference:+.3f}, {100 * CONFIDENCE:.0f} % interval {low:+.3f} to {high:+.3f}"
+        )
+        if low >= -MARGIN:
+            reason = f"{decided})"
+            return Promotion(
+                alias=PRODUCTION,
+                only_from=self._production.version,
+                reason=reason,
+                facts={**self._facts, "promoted": True, "reason": reason},
+            )
+        self._facts["undecided"] = high >= 0
+        if high < 0:
+            return self.refused(f"{decided}; it may be at most {MARGIN:g} worse)")
+        # Intervals narrow with the root of the number of units: either bound gets there if the difference stays.
+        far, near = old.difference - low, old.difference + MARGIN
+        if near <= 0:
+            far, near = high - old.difference, -old.difference
+        enough = math.ceil(n_units * (far / near) ** 2)
+        self._facts["units_to_decide"] = enough
+        return self.refused(
+            f"undecided: {decided}; a loss of {MARGIN:g} is not excluded: a test part of about {enough:,} "
+            f"{units} ({n_units:,} now) would decide, or promote it by hand)"
+        )
+
+    def refused(self, reason: str) -> Promotion:
+        """Registered only."""
+        return Promotion(
+            alias=None, reason=reason, facts={**self._facts, "promoted": False, "reason": reason}
+        )
+
+    def _pairs(self) -> tuple[str, dict[str, ScorerComparison], int]:
+        pairs, new_scores = self._job.parts.test, self._job.test_scores
+        assert pairs is not None
+        assert new_scores is not None
+        self._check_capability("similarity")
+        stored = self._store.report(self._store.row(self._production.model, self._production.version))
+        old = np.full(len(pairs), np.nan, dtype=np.float32)
+        if stored is not None and "fold_rows" in stored.arrays:
+            old = _fold_scores(stored.arrays, pairs, self._data)
+        unseen = np.isfinite(old)
+        by_folds = _suffices(pairs.same[unseen])
+        if not by_folds:
+            # Pairs of which production learned neither side.
+            unseen = np.ones(len(pairs), dtype=np.bool_)
+            if stored is not None:
+                is_open_set = pairs.protocol == "open-set"
+                overlap = overlapping(stored.trained_on, self._data, identities=is_open_set)
+                unseen = ~(overlap[pairs.left] | overlap[pairs.right])
+        if not _suffices(pairs.same[unseen]):
+            # Production knows these people: judged on all of them it looks too good, which is the safe side.
+            self._facts["overlap"] = "production was trained on most of the test part, which favours it"
+            unseen = np.ones(len(pairs), dtype=np.bool_)
+        with refusals(f"{self._name} in production cannot score this data"):
+            if not by_folds:
+                estimator, X = self._estimator_and_rows()
+                old[unseen] = estimator.score_pairs(X, pairs.left[unseen], pairs.right[unseen])
+            target = self._job.claim.evaluation.target_fpr
+            rates = resolved_rates(int((~pairs.same[unseen]).sum()), target)
+            rates = (target,) if target in rates else rates
+            comparisons = compare_pairs(
+                {_NEW: new_scores[unseen], _OLD: old[unseen]},
+                pairs.same[unseen],
+                pairs.units[unseen],
+                reference=_NEW,
+                rates=rates,
+                protocol=pairs.protocol,
+                clusters=None if pairs.clusters is None else pairs.clusters[unseen],
+                random_state=self._job.seed,
+            )
+        self._facts |= {"n_pairs": int(unseen.sum()), "n_left_out": int((~unseen).sum())}
+        return judged_by(rates), comparisons, np.unique(pairs.units[unseen]).size
+
+    def _rankings(self) -> tuple[str, dict[str, ScorerComparison], int]:
+        self._check_capability("rank-labels")
+        names = self._store.names(self._production.model, self._production.version, "label_names") or []
+        if set(names) != set(self._data.label_names):
+            raise InvalidInput(f"{self._name} in production ranks other labels")
+        truth, rows = np.asarray(self._data.rankings), self._job.parts.test_rows
+        assert rows is not None
+        order = [names.index(name) for name in self._data.label_names]
+        with refusals(f"{self._name} in production cannot rank this data"):
+            estimator, X = self._estimator_and_rows()
+            old = in_blocks(estimator.predict, X, rows)[:, order]
+        taus = {
+            name: np.nan_to_num(kendall_tau(positions, truth[rows]))
+            for name, positions in ((_NEW, np.asarray(self._job.row_predictions)), (_OLD, old))
+        }
+        self._facts["n_rows"] = int(rows.size)
+        return "mean Kendall tau", compare_rows(taus, reference=_NEW, units=self._job.row_units), rows.size
+
+    def _check_capability(self, capability: str) -> None:
+        there = self._production
+        if capability not in there.capabilities:
+            raise InvalidInput(
+                f"{self._name} in production is a {there.kind}, which does other things: promote: true takes its place"
+            )
+        if self._data.schema is None and there.n_features != self._data.n_features:
+            raise InvalidInput(
+                f"{self._name} in production takes {there.n_features} features and this data has "
+                f"{self._data.n_features}, so the two cannot be compared: promote: true takes its place"
+            )
+
+    def _estimator_and_rows(self) -> tuple[Any, Any]:
+        """Production's learner, and the dataset's rows as it takes them."""
+        there = self._production
+        estimator = self._store.load(there.model, there.version)
+        return estimator, rows_for(estimator, spec_of(there.kind), self._data, self._settings.max_dense_bytes)
+
+
+def _fold_scores(
+    arrays: Mapping[str, NDArray[Any]], pairs: HeldOutPairs, data: LabelledData
+) -> NDArray[np.float32]:
+    """(n,) what production's own folds said of these pairs when it was trained on them, of its `fold_arrays`; NaN of
+    others."""
+    scores = np.full(len(pairs), np.nan, dtype=np.float32)
+    rows, own = arrays["fold_rows"], data.row_hashes
+    place = np.minimum(np.searchsorted(rows, own), rows.size - 1)
+    is_there = rows[place] == own
+    keys = _pair_keys(*arrays["fold_pairs"])
+    order = np.argsort(keys)
+    wanted = _pair_keys(place[pairs.left], place[pairs.right])
+    at = order[np.minimum(np.searchsorted(keys, wanted, sorter=order), keys.size - 1)]
+    is_scored = is_there[pairs.left] & is_there[pairs.right] & (keys[at] == wanted)
+    scores[is_scored] = arrays["fold_scores"][at[is_scored]]
+    return scores
+
+
+def _suffices(same: NDArray[np.bool_]) -> bool:
+    return min(int(same.sum()), int((~same).sum())) >= MIN_PAIRS
+
+
+def _pair_keys(left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.int64]:
+    """A number for each pair of rows, whichever side is left."""
+    return np.minimum(left, right).astype(np.int64) << 32 | np.maximum(left, right)
+
+
+def fold_arrays(
+    pairs: HeldOutPairs, scores: NDArray[np.float32], data: LabelledData
+) -> dict[str, NDArray[Any]]:
+    """What folds said of their pairs, rows by digest: a later version is compared with this, not with who knows all."""
+    rows, place = np.unique(data.row_hashes, return_inverse=True)
+    ends = np.stack([place[pairs.left], place[pairs.right]])
+    return {"fold_rows": rows, "fold_pairs": ends.astype(np.int32), "fold_scores": scores}

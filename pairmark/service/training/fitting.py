@@ -1,10 +1,10 @@
-"""The middle stages of a job: the learner and the models of its folds fit, and score what was held out."""
+"""The middle stages of a job: the learner and the models of its folds fit, score what was held out, and calibrate."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from joblib import parallel_config
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from pairmark.models.calibration.calibration import Calibration
 from pairmark.models.core.arrays import Int64
 from pairmark.models.core.inputs import checked_pairs
 from pairmark.models.core.progress import as_part, listening
@@ -22,11 +23,11 @@ from pairmark.models.records.estimator import RecordSimilarity
 from pairmark.models.records.tables import declaration
 from pairmark.service.datasets.held_out import taken_by
 from pairmark.service.errors import refusals
-from pairmark.service.jobs.progress import Progress
+from pairmark.service.jobs.leases import Progress
 from pairmark.service.processes import CONNECT_S, dask_client
 from pairmark.service.settings import Settings
 from pairmark.service.training.splitting import encode
-from pairmark.service.training.stages import FittedJob, LoadedJob, ScoredJob, SplitJob
+from pairmark.service.training.stages import CalibratedJob, FittedJob, LoadedJob, ScoredJob, SplitJob
 
 
 def fit(job: SplitJob, settings: Settings, progress: Progress) -> FittedJob:
@@ -167,3 +168,52 @@ def in_blocks(predict: Callable[[Any], Any], X: Any, rows: Int64, size: int = 65
     """What is predicted for some rows, (n, labels), ``size`` at a time."""
     starts = range(0, rows.size, size)
     return np.concatenate([np.asarray(predict(X[rows[start : start + size]])) for start in starts])
+
+
+FREQUENT_IN_FOLDS = 32
+"""Choices of columns that are scored beforehand: the models of folds, which alone may score others, are not kept."""
+
+
+def calibrate(job: ScoredJob) -> CalibratedJob:
+    """The job with what operating points are computed from, or `InvalidInput` when the scores cannot be used."""
+    pairs, scores = job.parts.calibration, job.calibration_scores
+    if pairs is None or scores is None:
+        return CalibratedJob(**vars(job), calibration=None)
+    with refusals("the held-out calibration pairs cannot be used"):
+        if pairs.folds is None:
+            calibration = Calibration.of_pairs(
+                scores,
+                job.X,
+                pairs,
+                scorer=job.estimator,
+                training=job.parts.learned,
+                test=None if job.parts.folds else job.parts.test,
+            )
+        else:
+            calibration = Calibration.of_pairs(scores, job.X, pairs)
+            records = calibration.records
+            if records is not None:
+                fold_of = np.zeros(int(pairs.units.max()) + 1, dtype=np.int64)
+                fold_of[pairs.units] = pairs.folds[:, None]
+                scorer = FoldScorer(job, fold_of[records.units[:, 0]])
+                calibration.with_records(records.with_patterns(scorer, FREQUENT_IN_FOLDS))
+    return CalibratedJob(**vars(job), calibration=calibration)
+
+
+@dataclass(frozen=True, eq=False)
+class FoldScorer:
+    """Scores records of calibration pairs, again without some columns, each pair by the model of its fold."""
+
+    job: FittedJob
+    folds: Int64
+
+    def patterns(self, left: Any, right: Any) -> Any:
+        """As of the model that is kept."""
+        return self.job.estimator.patterns(left, right)
+
+    def compare_once(self, X: Any, left: Int64, right: Int64) -> None:
+        """Nothing that several models have compared serves all of them."""
+
+    def score_pairs(self, cells: Any, left: Int64, right: Int64) -> NDArray[np.float32]:
+        """(n,) scores of the pairs, all of them in their order."""
+        return out_of_fold(self.job.fold_models.__getitem__, self.folds, cells, left, right)

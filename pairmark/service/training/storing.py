@@ -26,7 +26,7 @@ from pairmark.service.store.repository import version_of_job
 from pairmark.service.store.store import ModelStore
 from pairmark.service.store.versions import trained_on, write_report
 from pairmark.service.tables import CalibrationRow, ModelVersion
-from pairmark.service.training.comparing import fold_arrays
+from pairmark.service.training.evaluating import fold_arrays
 from pairmark.service.training.stages import EvaluatedJob
 from pairmark.version import code_version
 

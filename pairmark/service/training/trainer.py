@@ -1,7 +1,7 @@
 """From a dataset to a registered version: load, split, fit, score, calibrate, evaluate, store.
 
-Each stage takes the record of `stages` that the last one made: `splitting`, `fitting`, `calibrating`, `evaluating`
-(with `comparing`), `storing`.
+Each stage takes the record of `stages` that the last one made: `splitting`, `fitting` (with scores and calibration),
+`evaluating`, `storing`.
 """
 
 from __future__ import annotations
@@ -15,13 +15,11 @@ from pairmark.service.blobs import Blobs
 from pairmark.service.datasets.held_out import stacked, stranger_rows, taken_by
 from pairmark.service.datasets.ingest import Datasets
 from pairmark.service.db import Database
-from pairmark.service.jobs.leases import Claim, Leases
-from pairmark.service.jobs.progress import Progress
+from pairmark.service.jobs.leases import Claim, Leases, Progress
 from pairmark.service.settings import Settings
 from pairmark.service.store.store import ModelStore
-from pairmark.service.training.calibrating import calibrate
 from pairmark.service.training.evaluating import evaluate
-from pairmark.service.training.fitting import fit, score
+from pairmark.service.training.fitting import calibrate, fit, score
 from pairmark.service.training.splitting import sizes_in_words, split
 from pairmark.service.training.stages import LoadedJob
 from pairmark.service.training.storing import store

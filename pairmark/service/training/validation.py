@@ -27,9 +27,10 @@ from pairmark.service.datasets.guarantees import (
 from pairmark.service.datasets.ingest import dataset_out
 from pairmark.service.datasets.repository import dataset_of
 from pairmark.service.errors import ChooseProtocol, InvalidInput, UnknownLearner
-from pairmark.service.jobs.queue import JobQueue, NewJob, Once
+from pairmark.service.jobs.queue import JobQueue, Once
 from pairmark.service.names import EVERY_NAME, PRODUCTION, VisibleNames, checked_alias, checked_name
 from pairmark.service.settings import Settings
+from pairmark.service.tables import JobRow
 
 _DEFAULT_PAIRS = ("similarity-auto", "similarity-forest")
 _DEFAULT_RECORDS = "record-trees"
@@ -42,7 +43,7 @@ def checked_request(
     settings: Settings,
     unlabelled: DatasetOut | None,
     strangers: DatasetOut | None = None,
-) -> NewJob:
+) -> JobRow:
     """The job that a request asks for, checked against the learner and the datasets' summaries; `UnknownLearner` or
     `InvalidInput` name the field and what was expected, `ChooseProtocol` what the labels may be."""
     spec = known_learner(request.learner or default_learner(dataset))
@@ -62,7 +63,7 @@ def checked_request(
         name = f"{strangers.name}:{strangers.version}"
         evaluation = evaluation.model_copy(update={"strangers": name})
     _check_evaluation(evaluation, dataset, settings, learns=learns)
-    return NewJob(
+    return JobRow(
         learner=spec.kind,
         dataset_id=dataset.id,
         dataset=f"{dataset.name}:{dataset.version}",
@@ -339,7 +340,7 @@ class TrainingQueue(JobQueue):
             else Once(key=_among(idempotency_key, names), request_sha256=_digest(request))
         )
 
-        def prepare(session: Session) -> NewJob:
+        def prepare(session: Session) -> JobRow:
             dataset, unlabelled, strangers = (
                 None if ref is None else dataset_out(dataset_of(session, ref, hold=True))
                 for ref in (request.dataset, request.unlabelled, request.evaluation.strangers)
