@@ -28,7 +28,9 @@ JSON = {"Content-Type": "application/json"}
 def environment_of(folder: str) -> dict[str, str]:
     """Environment variables of a service whose home is the folder."""
     environment = {**os.environ, "PAIRMARK_HOME": folder, "PYTHONPATH": str(ROOT)}
-    environment.pop("PAIRMARK_DATABASE_URL", None)
+    # Without the second, each start would compile this checkout's Python anew.
+    for name in ("PAIRMARK_DATABASE_URL", "PYTHONDONTWRITEBYTECODE"):
+        environment.pop(name, None)
     return environment
 
 

@@ -10,7 +10,7 @@ from collections import deque
 from typing import Final
 
 import numpy as np
-from scipy.stats import binom
+from scipy.special import bdtrc
 
 from pairmark.models.calibration.inputs import STATISTICS, RowRanges, scaled
 from pairmark.models.core.arrays import Float32, Float64
@@ -227,7 +227,7 @@ def moved_at_once(ranges: RowRanges | None, rows: Float32) -> str | None:
 def _beyond(ranges: RowRanges, rows: Float32) -> str | None:
     statistics, edges = ranges.statistics(rows), edges_of(ranges)
     counts = np.stack([statistics < edges[0], statistics > edges[1]]).sum(axis=1)
-    if binom.sf(counts.max() - 1, len(rows), TOLERATED) > REQUEST / counts.size:
+    if bdtrc(counts.max() - 1, len(rows), TOLERATED) > REQUEST / counts.size:
         return None
     side, statistic = np.unravel_index(int(counts.argmax()), counts.shape)
     return _words(int(side), int(statistic), edges)

@@ -12,11 +12,10 @@ from pairmark.models.calibration.operating_point import InsufficientCalibrationD
 
 _UNITS = 80
 _RATE = 0.2
-_METHODS = ("finite-sample", "bootstrap", "estimate")
 
 
 def warm_calibration() -> None:
-    """Calibrate made-up scores of all pairs of units, of a list of pairs and of independent rows, and decide by each.
+    """Calibrate made-up scores of all pairs of units and of a list of pairs, and decide by each.
 
     From a warm kernel cache this takes a fraction of a second.
     """
@@ -33,11 +32,9 @@ def warm_calibration() -> None:
     left, right = np.triu_indices(_UNITS, 0)
     scores = random.normal(size=left.size) + 3.0 * (left == right)
     in_list = (random.random(left.size) < 0.3) | (left == right)
-    for listed, has_units in ((slice(None), True), (in_list, True), (in_list, False)):
-        units = np.stack([left, right], axis=1)[listed] if has_units else None
-        calibration = Calibration.fit(scores[listed], (left == right)[listed], units)
-        for method in _METHODS:
+    units = np.stack([left, right], axis=1)
+    for listed, methods in ((slice(None), ("finite-sample", "bootstrap")), (in_list, ("finite-sample",))):
+        calibration = Calibration.fit(scores[listed], (left == right)[listed], units[listed])
+        for method in methods:
             with contextlib.suppress(InsufficientCalibrationData):
                 calibration.operating_point(_RATE, method=method)
-        with contextlib.suppress(InsufficientCalibrationData):
-            calibration.operating_point(_RATE, simultaneous=True)

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
-from scipy.stats import beta
+from scipy.special import betaincinv
 
 from pairmark.models.core.arrays import Bool, Float64, Int64
 from pairmark.models.evaluation.pairs import LINE, Format, picture
@@ -272,6 +272,6 @@ def _with_interval(value: float, influences: Float64, n_units: int, confidence: 
     variance = np.square(moved).sum() - influences.sum() ** 2 / influences.size
     n = min(n_units, value * (1 - value) / variance) if variance > 1e-18 else n_units
     tail = (1 - confidence) / 2
-    low = beta.ppf(tail, value * n, (1 - value) * n + 1) if value else 0.0
-    high = beta.ppf(1 - tail, value * n + 1, (1 - value) * n) if value < 1 else 1.0
+    low = betaincinv(value * n, (1 - value) * n + 1, tail) if value else 0.0
+    high = betaincinv(value * n + 1, (1 - value) * n, 1 - tail) if value < 1 else 1.0
     return Share(float(value), float(low), float(high))

@@ -7,7 +7,6 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize_scalar
 
 from pairmark.models.core.arrays import Bool, Float64
 from pairmark.models.linking.mixture import LEVEL_OF, PERSON, Mixture, chances
@@ -142,6 +141,9 @@ def calibrated(model: Mixture, symbols: NDArray[Any], counts: Float64) -> Mixtur
     ----------
     symbols, counts : patterns of candidates, and how many have each.
     """
+    # Few processes link: a start need not import it.
+    from scipy.optimize import minimize_scalar
+
     is_related = [kind not in ("match", "moved", "twins") for kind in model.kinds]
     unshared = model.shared[is_related].max(axis=0, initial=0.0) <= _UNSHARED
     held_out = [
