@@ -142,14 +142,36 @@ def test_columns_that_say_nothing_of_their_own_are_named(tmp_path: Path) -> None
     assert any("'1901-01-01' in 33% of the rows" in note for note in found.notes)
 
 
-def test_columns_that_are_called_otherwise_are_paired_by_their_values(tmp_path: Path) -> None:
-    rows = people(200)
+@pytest.mark.parametrize("n", [200, 15_000], ids=["few", "sorted, and more than are looked at"])
+def test_columns_that_are_called_otherwise_are_paired_by_their_values(tmp_path: Path, n: int) -> None:
+    rows = people(n)
+    more = sorted(rows[n // 4 :], key=lambda row: row["phone"])
     header = ("Postcode", "nachname", "vorname", "tel", "mail", "ort", "geboren", "strasse")
     names = ("postcode", "last", "first", "phone", "email", "town", "born", "street")
-    found, cells = read(tmp_path, table(rows), table(rows[50:], names, header))
+    found, cells = read(tmp_path, table(rows), table(more, names, header))
     assert {field.name for field in found.fields} == {*NAMES}
-    assert all(of[200:] == of[50:200] for of in cells.values())
+    assert all(sorted(map(str, of[n:])) == sorted(map(str, of[n // 4 : n])) for of in cells.values())
     assert sum("are compared: they share values" in note for note in found.notes) == len(NAMES) - 1
+
+
+def test_numbers_are_paired_by_their_distribution_however_they_are_written(tmp_path: Path) -> None:
+    draw = random.Random(1)
+    rows = [
+        (draw.uniform(47, 54), draw.uniform(6, 14), draw.randrange(500, 90_000) / 100) for _ in range(300)
+    ]
+    found, cells = read(
+        tmp_path,
+        [
+            ["lat", "lon", "Preis"],
+            *([f"{y:.5f}", f"{x:.5f}", f"{p:.2f} €".replace(".", ",")] for y, x, p in rows),
+        ],
+        [["longitude", "latitude", "fee"], *([f"{x:.3f}", f"{y:.3f}", f"EUR {p:.2f}"] for y, x, p in rows)],
+        id_column="row",
+    )
+    assert [(field.name, field.kind) for field in found.fields] == [
+        (name, "number") for name in ("lat", "lon", "Preis")
+    ]
+    assert cells["Preis"][:300] == cells["Preis"][300:]
 
 
 @pytest.mark.parametrize("alike", [(), ("price",)], ids=["no column alike", "one column alike"])
@@ -223,6 +245,18 @@ def test_phones_postcodes_measures_and_what_is_ignored_name_no_rows(tmp_path: Pa
     ]
     found, _ = read(tmp_path, rows, columns={"who": "ignore"})
     assert found.ids == [None]
+
+
+def test_a_code_of_every_row_is_compared_and_rows_are_numbered(tmp_path: Path) -> None:
+    rows = people(60)
+    numbers = [f"{at * 7919 % 10**4:04d}-{'abc'[at % 3]}" for at in range(60)]
+    tables = (
+        [["bill", "last"], *([n, row["last"]] for n, row in zip(numbers, rows, strict=True))] for _ in "lr"
+    )
+    found, _ = read(tmp_path, *tables)
+    assert found.ids == [None]
+    assert {field.name for field in found.fields} == {"bill", "last"}
+    assert any("rows are called by their numbers" in note and "else: bill" in note for note in found.notes)
 
 
 def test_a_table_given_twice_is_one(tmp_path: Path) -> None:

@@ -23,6 +23,8 @@ MAX_FIELDS = 60
 BEYOND = f"{MAX_FIELDS} columns are compared, those with the most values"
 _RANDOM_PAIRS = 200_000
 _PSEUDO = 0.5
+_MOST_SHARED = 0.1
+"""Values are of one thing alone where so many rows share one within their table, for each that both tables have."""
 
 
 class Cells:
@@ -145,7 +147,7 @@ class Cells:
         for pair, sentence in contradictions(self.connection, shares, self.fields, self.names):
             self.contradicted |= {self.places[at]: sentence for at in pair}
             self.notes.append(sentence)
-        nothing = tells_nothing(best, roles, self._equals, self.sides.n_rows)
+        nothing = tells_nothing(best, roles, self._equals, self.sides.n_rows, self._is_own)
         for at in nothing:
             self.screened[self.places[at]] = "rows that agree elsewhere agree in it by chance alone"
         if nothing:
@@ -153,6 +155,15 @@ class Cells:
             self._equals = self._equals[telling]
             self._use([self.places[at] for at in telling])
             self._hash()
+
+    def _is_own(self, at: int) -> bool:
+        """Whether hardly any rows of one table share a value of a column, which those of two tables do."""
+        name = self.names[at]
+        of_sides = f"count(DISTINCT ({self.sides.side('row')}, {name}))"
+        rows, own, every = self.connection.execute(
+            f"SELECT count({name}), {of_sides}, count(DISTINCT {name}) FROM hashes WHERE {name} IS NOT NULL"
+        ).fetchall()[0]
+        return bool(rows - own <= _MOST_SHARED * (own - every))
 
     def _count(self) -> None:
         """How frequent values are, and ``cells`` with the bin of each."""

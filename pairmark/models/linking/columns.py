@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations
 from typing import TYPE_CHECKING
 
@@ -162,7 +162,9 @@ def contradictions(
             )
 
 
-def tells_nothing(best: Float64, roles: Sequence[str], equal: Float64, n_rows: int) -> list[int]:
+def tells_nothing(
+    best: Float64, roles: Sequence[str], equal: Float64, n_rows: int, is_own: Callable[[int], bool]
+) -> list[int]:
     """Places of the columns that agree by chance alone.
 
     Where that would leave none in which one thing differs from its relatives, what agrees are relatives alone: then
@@ -170,10 +172,12 @@ def tells_nothing(best: Float64, roles: Sequence[str], equal: Float64, n_rows: i
 
     Parameters
     ----------
-    best : of `lifts`. roles : of the columns' kinds. equal : how often random pairs have them equal.
+    best : of `lifts`. roles : of the columns' kinds. equal : how often random pairs have them equal. is_own : whether
+        hardly any rows of one table share a value of a column, which those of two tables do.
     """
     least = _LEAST_LIFT * min(1.0, max(n_rows / _SURE_FROM, 0.2))
     is_out = best < least
     of_one = np.array([role in IDENTIFYING or role == "email" for role in roles])
     of_one = of_one if of_one.any() else equal < _TELLS
-    return np.flatnonzero(is_out).tolist() if (of_one & ~is_out).any() else []
+    telling = np.flatnonzero(~is_out).tolist()
+    return np.flatnonzero(is_out).tolist() if any(of_one[at] or is_own(at) for at in telling) else []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import cache
-from itertools import islice
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,63 +13,78 @@ from pairmark.models.core.arrays import Float64
 from pairmark.models.records.compare import KINDS
 from pairmark.models.records.compare.normal import folded, words_of
 
-_LOOKED_AT = 2_000
-"""Different cells of a column whose normal forms are compared."""
 _FEWEST, _PLAIN, _LIKELY = 5, 0.1, 0.02
 """Values that two columns share at least; and which share of those of the one that has fewer, so that they plainly hold
 the same, or may."""
 _SOUGHT, _CHANCE = 1_000, 0.5
 """Cells of a column whose words are sought in another; in how many of its cells two of them meet by chance at most, if
 it is to say something."""
+_FARTHEST, _FEWEST_NUMBERS, _ALIKE = 0.2, 50, 0.4
+"""How far the distributions of two columns of numbers are apart at most, of how many numbers; and how near they are if
+they plainly hold the same."""
 _WORDS = frozenset({"name", "given", "surname", "text", "category", "city", "company", "id"})
 _SILENT = frozenset({"number", "boolean"})
 """Kinds that cells may be taken for one in the place of another; kinds of which strangers share values."""
 
-Held = Mapping[str, tuple[str, Sequence[str | None]]]
-"""The kind and the cells of each column of a table."""
+
+class Held(NamedTuple):
+    """Of a column its kind, some of its cells, and which share of its different values these have."""
+
+    kind: str
+    cells: Sequence[str | None]
+    coverage: float = 1.0
 
 
 class UnpairedColumns(ValueError):
     """No column of one table plainly holds what one of the other holds; says which may."""
 
 
-def pair_columns(left: Held, right: Held) -> dict[tuple[str, ...], str]:
+def pair_columns(left: Mapping[str, Held], right: Mapping[str, Held]) -> dict[tuple[str, ...], str]:
     """Names of columns that share values, each other's best, with no other half as near; and, of the others, those that
-    so share words of values. With each pair what it shares.
+    so share words of values, or hold numbers of one distribution. With each pair what it shares.
 
     Raises
     ------
     UnpairedColumns
         Where there are none; its message proposes pairs by values and by kinds that a table has once.
     """
-    kinds = [[kind for kind, _ in table.values()] for table in (left, right)]
-    cells = [[cells for _, cells in table.values()] for table in (left, right)]
+    columns = [[*left.values()], [*right.values()]]
+    kinds = [[column.kind for column in table] for table in columns]
     alike = {
         (at, other): kind if kind == called else "text"
         for at, kind in enumerate(kinds[0])
         for other, called in enumerate(kinds[1])
-        if (kind == called or {kind, called} <= _WORDS) and kind not in _SILENT
+        if kind == called or {kind, called} <= _WORDS
     }
-    forms = cache(lambda side, at, kind: _forms(kind, cells[side][at]))
-    words = cache(lambda side, at: _words(cells[side][at]))
-    of_values, of_words = np.zeros((2, len(left), len(right)))
+    forms = cache(lambda side, at, kind: _forms(kind, columns[side][at].cells))
+    words = cache(lambda side, at: _words(columns[side][at].cells))
+    by_values, by_words, by_numbers = np.zeros((3, len(left), len(right)))
     for (at, other), kind in alike.items():
-        of_values[at, other] = _shared(forms(0, at, kind), forms(1, other, kind))
-    by_values = _best(of_values, _PLAIN)
-    paired = [{at for at, _ in by_values}, {other for _, other in by_values}]
+        pair = forms(0, at, kind), forms(1, other, kind)
+        if kind == "number":
+            by_numbers[at, other] = _nearness(*pair)
+        elif kind not in _SILENT:
+            by_values[at, other] = _shared(*pair, columns[0][at].coverage, columns[1][other].coverage)
+    shared = dict.fromkeys(_best(by_values, _PLAIN), "values")
+    paired = [{at for at, _ in shared}, {other for _, other in shared}]
     for (at, other), kind in alike.items():
         if kind in (*_WORDS, "street") and at not in paired[0] and other not in paired[1]:
-            of_words[at, other] = _shared_words(*sorted((words(0, at), words(1, other)), key=len))
+            sides = (words(0, at), columns[0][at].coverage), (words(1, other), columns[1][other].coverage)
+            by_words[at, other] = _shared_words(*sorted(sides, key=lambda side: len(side[0])))
+    shared |= dict.fromkeys(_best(by_words, _PLAIN), "words")
+    shared |= dict.fromkeys(_best(by_numbers, _ALIKE), "a distribution of numbers")
     names = [[*left], [*right]]
-    shared = dict.fromkeys(by_values, "values") | dict.fromkeys(_best(of_words, _PLAIN), "words")
     if shared:
         return {(names[0][at], names[1][other]): what for (at, other), what in shared.items()}
-    by_values = _best(of_values, _LIKELY, near=1)
+    near = _best(by_values, _LIKELY, near=1)
     likely = [
         (names[0][at], names[1][other])
         for at, other in alike
-        if (at, other) in by_values
-        or (kinds[0][at] == kinds[1][other] and all(of.count(kinds[0][at]) == 1 for of in kinds))
+        if (at, other) in near
+        or (
+            kinds[0][at] == kinds[1][other] not in _SILENT
+            and all(of.count(kinds[0][at]) == 1 for of in kinds)
+        )
     ]
     raise UnpairedColumns(
         "expected columns of the same names"
@@ -90,35 +105,61 @@ def _best(shares: Float64, least: float, near: float = 0.5) -> list[tuple[int, i
 
 def _forms(kind: str, cells: Sequence[str | None]) -> frozenset[str]:
     of = KINDS[kind].form
-    different = islice(dict.fromkeys(filter(None, cells)), _LOOKED_AT)
-    return frozenset(form for cell in different if (form := of(cell)) is not None)
+    return frozenset(form for cell in {*cells} if cell and (form := of(cell)) is not None)
 
 
-def _shared(one: frozenset[str], other: frozenset[str]) -> float:
-    n = len(one & other)
-    return n / min(len(one), len(other)) if n >= _FEWEST else 0.0
+def _shared(one: frozenset[str], other: frozenset[str], coverage: float, of_other: float) -> float:
+    """Which share of the values of the column with fewer the other has, too; by samples of both."""
+    n, least = len(one & other), min(len(one), len(other))
+    if n < min(_FEWEST, max(least / 2, 2)):
+        return 0.0
+    return n / min(len(one) * of_other, len(other) * coverage)
+
+
+def _nearness(one: frozenset[str], other: frozenset[str]) -> float:
+    """1 where two columns of numbers have one distribution (Kolmogorov and Smirnov), 0 from some distance on."""
+    sides = [
+        np.sort([number for form in side if np.isfinite(number := _float(form))]) for side in (one, other)
+    ]
+    if min(map(len, sides)) < _FEWEST_NUMBERS:
+        return 0.0
+    every = np.concatenate(sides)
+    shares = [np.searchsorted(side, every, side="right") / side.size for side in sides]
+    return max(1 - float(np.abs(shares[0] - shares[1]).max()) / _FARTHEST, 0.0)
+
+
+def _float(form: str) -> float:
+    try:
+        return float(form)
+    except ValueError:
+        return np.nan
 
 
 def _words(cells: Sequence[str | None]) -> list[list[str]]:
     return [words_of(folded(cell) or "") for cell in dict.fromkeys(filter(None, cells))]
 
 
-def _shared_words(fewer: Sequence[Sequence[str]], more: Sequence[Sequence[str]]) -> float:
+def _shared_words(
+    fewer: tuple[Sequence[Sequence[str]], float], more: tuple[Sequence[Sequence[str]], float]
+) -> float:
     """The share of a column's cells whose two rarest words, of those that the other has, meet in one of its cells, less
-    the share where they would by chance; the lower, the less alike they are in words a cell."""
+    the share where they would by chance; the lower, the less alike they are in words a cell. By samples of both, with
+    which share of the cells each has."""
+    (cells, _), (others, coverage) = fewer, more
     places = defaultdict(set)
-    for at, words in enumerate(more):
+    for at, words in enumerate(others):
         for word in words:
             places[word].add(at)
-    sought = fewer[:: -(-len(fewer) // _SOUGHT) or 1]
+    sought = cells[:: -(-len(cells) // int(_SOUGHT / coverage)) or 1]
     n, by_chance = 0, 0.0
     for words in sought:
         places_of = [places[word] for word in dict.fromkeys(words) if word in places]
         if len(places_of) > 1:
             rarest, other = sorted(places_of, key=len)[:2]
-            chance = len(rarest) * len(other) / len(more)
-            if chance <= _CHANCE:
+            chance = len(rarest) * len(other) / len(others)
+            if chance <= _CHANCE * coverage:
                 n += not rarest.isdisjoint(other)
                 by_chance += chance
-    lengths = [sum(map(len, cells)) / max(len(cells), 1) for cells in (fewer, more)]
-    return (n - by_chance) / len(sought) * min(lengths) / max(lengths) if n >= _FEWEST else 0.0
+    lengths = [sum(map(len, side)) / max(len(side), 1) for side in (cells, others)]
+    share = (n - by_chance) / max(len(sought), 1) / coverage
+    return share * min(lengths) / max(lengths) if n >= _FEWEST else 0.0

@@ -42,12 +42,14 @@ _EPOCH = datetime.date(1970, 1, 1).toordinal()
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _CENTURY_TURNS = 69
 """Two-digit years from here on are of the 1900s, others of the 2000s, as POSIX has it."""
-_BEFORE = "[$€£¥]|usd|eur|gbp"
-_AFTER = "[%$€£¥]|usd|eur|gbp|kg|mg|g|lbs?|oz|km|cm|mm|mi|m|ft|in|ml|l|tb|gb|mb|ghz|mhz|kw|w|v|mah|hrs?|h|min|sec|s"
+BEFORE = "[$€£¥]|usd|eur|gbp"
+AFTER = "[%$€£¥]|usd|eur|gbp|kg|mg|g|lbs?|oz|km|cm|mm|mi|m|ft|in|ml|l|tb|gb|mb|ghz|mhz|kw|w|v|mah|hrs?|h|min|sec|s"
 _MEASURED = re.compile(
-    rf"(?P<before>{_BEFORE})?\s*(?P<amount>[+-]?(?:\d{{1,3}}(?:,\d{{3}})+|\d+)(?:\.\d+)?)\s*(?P<after>{_AFTER})?",
+    rf"(?P<before>{BEFORE})?\s*(?P<amount>[+-]?(?:\d{{1,3}}(?:,\d{{3}})+|\d+)(?:\.\d+)?)\s*(?P<after>{AFTER})?",
     re.IGNORECASE,
 )
+DECIMAL_COMMA = re.compile(r"[-+]?\d+(?:[. ]\d{3})*,\d{1,2}(?!\d)")
+"""A number as half of Europe writes it; it also looks like a place of whole degrees."""
 _CLOCK = re.compile(r"(?:(\d{1,3}):)?(\d{1,3}):([0-5]\d)")
 CLOCK, THOUSANDS = "m:ss", ","
 

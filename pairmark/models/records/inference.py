@@ -14,6 +14,7 @@ from typing import Any, get_args
 from pairmark.models.core.inputs import counted, is_absent, is_placeholder
 from pairmark.models.records.cells import (
     DATE_FORMATS,
+    DECIMAL_COMMA,
     FALSE,
     THOUSANDS,
     TRUE,
@@ -54,8 +55,6 @@ _IDENTITY_NAMES = frozenset(
 )
 _GROUP_NAMES = frozenset({"group", "group_id"})
 _GARBLED = re.compile("\ufffd|\u00c3[\u0080-\u00bf]|\u00e2\u20ac")
-_DECIMAL_COMMA = re.compile(r"[-+]?\d+(?:[. ]\d{3})*,\d{1,2}")
-"""A number as half of Europe writes it; it also looks like a place of whole degrees."""
 _CODE_WIDTH = 6
 _MOST_CATEGORIES = 100
 _NUMBERED = 20
@@ -461,8 +460,8 @@ def _date(cells: _Cells) -> tuple[RecordColumn, str] | None:
 
 def _decimal_comma(cells: _Cells) -> tuple[RecordColumn, str] | None:
     texts = [cell.strip() for cell in cells.first]
-    commas = sum(_DECIMAL_COMMA.fullmatch(text) is not None for text in texts)
-    if not commas or not all(_DECIMAL_COMMA.fullmatch(text) or text.isdigit() for text in texts):
+    commas = sum(DECIMAL_COMMA.fullmatch(text) is not None for text in texts)
+    if not commas or not all(DECIMAL_COMMA.fullmatch(text) or text.isdigit() for text in texts):
         return None
     row, cell = next((row, cell) for cell, row in cells.first.items() if "," in cell)
     cells.warnings.append(

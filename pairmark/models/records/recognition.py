@@ -7,12 +7,15 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 
-from pairmark.models.records.compare.normal import TURN, folded, iso_date, split, words_of
+from pairmark.models.records.cells import AFTER, BEFORE, DECIMAL_COMMA
+from pairmark.models.records.compare.normal import TURN, folded, iso_date, split, spreadsheet_date, words_of
 from pairmark.models.records.compare.words import LEGAL_FORMS, NICKNAMES, STREET_ENDS, STREET_WORDS
 
 _LOOKED_AT = 2_000
 """Distinct cells that say what a column holds."""
 _MOSTLY, _OFTEN, _SOME = 0.8, 0.25, 0.1
+_PLAIN = frozenset({"text", "category", "name", "given", "surname", "number", "city", "id"})
+"""Kinds that a column may be taken for where its other table shows that it is of another."""
 _HEADERS = {
     "email": "e ?mail(?: ?address| adresse| ?addr)?|mail|courriel|correo(?: electronico)?",
     "phone": "(?:.* )?(?:phone|telephone|tel|telefon|telefono|mobile|mobil|handy|fax|cell|rufnummer|telefonnummer)"
@@ -53,6 +56,7 @@ _LETTERED_POSTCODE = re.compile(
     r"[a-z]{1,2}\d[a-z\d]? ?\d[a-z]{2}|[a-z]\d[a-z] ?\d[a-z]\d|\d{4} ?[a-z]{2}|[a-z]{1,2}-\d{4,5}"
 )
 _FIRM = re.compile(rf"[^\W\d]{{2,}}\b.*\W(?:{'|'.join(sorted(LEGAL_FORMS))})\b.{{0,12}}")
+_AMOUNT = re.compile(rf"(?:(?:{BEFORE}) ?)?(?:{DECIMAL_COMMA.pattern}|\d+)(?: ?(?:{AFTER}))?")
 _LETTERED = re.compile(r".*[^\W\d_]{2}.*")
 _DAY_MONTH = re.compile(r"\D{0,3}(\d{1,2})\D{1,3}(\d{1,2})\D{1,3}\d{2}")
 _TITLE_WORDS = frozenset(("the", "of", "with", "for", "from", "your", "fur", "mit", "pour", "avec", "dans"))
@@ -187,6 +191,8 @@ def link_kind(name: str, type: str, cells: Sequence[str], n: int) -> str:
     if named in ("given", "surname", "city", "id", "street", "postcode", "company", "phone"):
         return named
     several = sum(len(words_of(text)) > 1 for text in of.texts) / max(len(of.texts), 1)
+    if type == "text" and of.share(_AMOUNT) >= _MOSTLY and any("," in text for text in of.texts):
+        return "number"
     if type == "text":
         short = sum(len(text) <= 24 and " " not in text and any(map(str.isdigit, text)) for text in of.texts)
         return (
@@ -204,6 +210,33 @@ def link_kind(name: str, type: str, cells: Sequence[str], n: int) -> str:
     if several >= 0.5:
         return "name"
     return "given" if is_given else "name" if named == "name" else "surname"
+
+
+def common_kind(kinds: Sequence[str], cells: Sequence[Sequence[str | None]]) -> str | None:
+    """The kind of a column of several tables, by those that each of them has; None where they do not agree."""
+    if len(set(kinds)) == 1:
+        return kinds[0]
+    if "date" in kinds:
+        others = [
+            cell for kind, of in zip(kinds, cells, strict=True) if kind != "date" for cell in of if cell
+        ]
+        days = sum(spreadsheet_date(cell) is not None for cell in others)
+        return "date" if days > _MOSTLY * len(others) else None
+    if {"list"} < set(kinds):
+        return "list"
+    special = [kind for kind in kinds if kind not in _PLAIN]
+    if len(special) == 1 and special[0] not in ("boolean", "place"):
+        return special[0]
+    names = [kind for kind in kinds if kind in ("name", "given", "surname")]
+    if names and not any(kind == "text" and _are_numbered(of) for kind, of in zip(kinds, cells, strict=True)):
+        return names[0]
+    return "text" if "number" not in kinds and not special else None
+
+
+def _are_numbered(cells: Sequence[str | None]) -> bool:
+    """Whether texts have digits too often to be names of people: ``Main Above (Remastered 2011)``."""
+    held = list(filter(None, cells))
+    return sum(any(map(str.isdigit, cell)) for cell in held) > _SOME * len(held)
 
 
 def _words(of: _Cells) -> float:

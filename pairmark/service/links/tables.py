@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,14 +9,14 @@ from filecmp import cmp
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pairmark.models.linking.pairing import UnpairedColumns, pair_columns
+from pairmark.models.linking.pairing import Held, UnpairedColumns, pair_columns
 from pairmark.models.records.cells import FALSE, TRUE
 from pairmark.models.records.compare import LinkField, register
-from pairmark.models.records.compare.normal import spreadsheet_date
 from pairmark.models.records.inference import Inference, infer
 from pairmark.models.records.recognition import (
     are_dates,
     century_turn,
+    common_kind,
     header_kind,
     link_kind,
     month_first,
@@ -35,15 +34,11 @@ if TYPE_CHECKING:
 ROW = "row"
 """As the id column: rows are called by their numbers, from 1."""
 _SAMPLE = 5_000
-"""Rows that say what columns hold."""
+"""Rows that say what columns hold, spread over a table."""
 _LONGEST = 2_048
 """Characters of a cell that are kept."""
-_PLAIN = frozenset({"text", "category", "name", "given", "surname", "number", "city", "id"})
-"""Kinds that a column may be taken for where its other table shows that it is of another."""
-_MOSTLY, _NUMBERED = 0.8, 0.1
 _MOST_SHARES = 1.01
 """What shares may sum to, rounded as they are."""
-_ID_NAME = re.compile(r"(?:.*[_ ])?(?:id|uid|uuid|key)", re.IGNORECASE)
 _NOTHING = (
     "no column is left to compare: every one is an id, empty, or has one value in all rows, so nothing tells records "
     "apart"
@@ -55,7 +50,6 @@ _FITTING = {
     "boolean": f"CASE WHEN lower(trim({{0}})) IN ({', '.join(map(quoted, sorted(TRUE | FALSE)))}) THEN {{0}} END",
 }
 """SQL of a cell of a declared kind, NULL where it is not of that kind; other kinds take every text."""
-_MEASURED = "^[^0-9]*([0-9,]+([.][0-9]+)?)[^0-9]*$"
 
 
 @dataclass
@@ -82,8 +76,8 @@ class LinkTables:
 
 @dataclass
 class _Side:
-    """A table. ``cells`` : those of its first rows, by column; ``kinds`` : by which links compare them; ``declared`` :
-    columns of which somebody said the kind."""
+    """A table. ``cells`` : those of some of its rows, by column, with which share of its different values they have;
+    ``kinds`` : by which links compare them; ``declared`` : columns of which somebody said the kind."""
 
     name: str
     table: str
@@ -91,6 +85,7 @@ class _Side:
     n: int
     inference: Inference
     cells: dict[str, tuple[str | None, ...]]
+    coverage: dict[str, float]
     kinds: dict[str, str]
     declared: frozenset[str] = frozenset()
     warnings: Sequence[str] = ()
@@ -119,12 +114,12 @@ def read_tables(
     Parameters
     ----------
     id_column : names the rows; None: the column that plainly does. `ROW`: they are numbered.
-    columns : types of columns; the others are inferred from the first rows.
+    columns : types of columns; the others are inferred from rows spread over each table.
 
     Raises
     ------
     InvalidInput
-        Saying what is wrong with a file, or which columns may be the id.
+        Saying what is wrong with a file.
     """
     register(connection)
     notes_of_files = []
@@ -148,7 +143,7 @@ def read_tables(
                     field=what,
                 )
     for side in sides:
-        side.id_column = _id_of(connection, side, id_column, sides[0].id_column)
+        side.id_column = _id_of(connection, side, id_column, sides[0].id_column, notes_of_files)
     fields, chosen, notes = _matched(sides)
     if not fields:
         raise InvalidInput(
@@ -286,9 +281,20 @@ def _read(
     n = _one(connection, f"SELECT count(*) FROM {table}")
     if n < fewest:
         raise InvalidInput(f"{path.name} has {'one row' if n else 'no rows'}; expected {fewest} or more")
-    sample = connection.execute(f"SELECT * EXCLUDE row FROM {table} ORDER BY row LIMIT {_SAMPLE}").fetchall()
+    step = -(-n // _SAMPLE)
+    sample = connection.execute(
+        f"SELECT * EXCLUDE row FROM {table} WHERE row % {step} = 0 ORDER BY row"
+    ).fetchall()
     cells_of = dict(zip(names, zip(*sample, strict=True), strict=True))
     distinct = {name: list(dict.fromkeys(filter(None, of))) for name, of in cells_of.items()}
+    counts = ", ".join(f"approx_count_distinct(c{at})" for at in range(len(names)))
+    [every] = (
+        connection.execute(f"SELECT {counts} FROM {table}").fetchall() if step > 1 else [[0] * len(names)]
+    )
+    coverage = {
+        name: min(len(distinct[name]) / max(n_values, len(distinct[name]), 1), 1.0)
+        for name, n_values in zip(names, every, strict=True)
+    }
     declared = {name: kind for name, kind in declared.items() if name in names}
     # A few mistyped dates make no column of text: they are compared as they stand.
     dates = {name for name, of in distinct.items() if are_dates(of)}
@@ -298,14 +304,19 @@ def _read(
         inference = infer(cells_of, types)
     except RecordError as error:
         nothing = "no column is left" in str(error)
+        error = RecordError(
+            [each | {"row": each["row"] and (each["row"] - 1) * step + 1} for each in error.problems]
+        )
         raise InvalidInput(f"{path.name}: {_NOTHING if nothing else error}") from error
     kinds = {
         column.name: column.type
         if column.name in declared
-        else link_kind(column.name, column.type, distinct[column.name], n - note.missing)
+        else link_kind(column.name, column.type, distinct[column.name], len(sample) - note.missing)
         for column, note in zip(inference.schema.columns, inference.notes, strict=True)
     }
-    return _Side(path.name, table, names, n, inference, cells_of, kinds, frozenset(declared), file.warnings)
+    return _Side(
+        path.name, table, names, n, inference, cells_of, coverage, kinds, frozenset(declared), file.warnings
+    )
 
 
 def _one(connection: duckdb.DuckDBPyConnection, sql: str) -> Any:
@@ -314,9 +325,13 @@ def _one(connection: duckdb.DuckDBPyConnection, sql: str) -> Any:
 
 
 def _id_of(
-    connection: duckdb.DuckDBPyConnection, side: _Side, named_by_person: str | None, elsewhere: str | None
+    connection: duckdb.DuckDBPyConnection,
+    side: _Side,
+    named_by_person: str | None,
+    elsewhere: str | None,
+    notes: list[str],
 ) -> str | None:
-    """The column that names a table's rows; None: their numbers do."""
+    """The column that names a table's rows; None: their numbers do, and the notes say which might."""
     if named_by_person == ROW:
         return None
     chosen = next(
@@ -330,24 +345,21 @@ def _id_of(
     if chosen is not None:
         _refuse_repeated(connection, side, chosen)
         return chosen
-    named = [name for name in side.columns if _ID_NAME.fullmatch(name)]
-    if len(named) == 1:
-        _refuse_repeated(connection, side, named[0])
-        if named[0].casefold() == "id":
-            return named[0]
-    likely = named or [
+    for name in side.columns:
+        if name.casefold() == "id":
+            _refuse_repeated(connection, side, name)
+            return name
+    likely = [
         name
         for name in side.columns
-        if side.kinds.get(name) not in ("date", "ignore")
+        if side.kinds.get(name) not in ("date", "number", "ignore")
         and header_kind(name) not in ("phone", "postcode")
         and _is_code(connection, side, name)
     ]
     if likely:
-        raise InvalidInput(
-            f"{side.name}: it is not plain which column names the rows; say it by --id: "
-            f"{', '.join(likely[:10])}, or {ROW}, which numbers the rows",
-            field="id",
-            candidates=likely[:10],
+        notes.append(
+            f"{side.name}: rows are called by their numbers; say --id (`id`) if a column names them and says nothing "
+            f"else: {', '.join(likely[:10])}"
         )
     return None
 
@@ -369,14 +381,13 @@ def _refuse_repeated(connection: duckdb.DuckDBPyConnection, side: _Side, name: s
 
 
 def _is_code(connection: duckdb.DuckDBPyConnection, side: _Side, name: str) -> bool:
-    """Whether a column has a value of its own in every row, with a digit and without spaces, and is no measure."""
+    """Whether a column has a value of its own in every row, with a digit and without spaces."""
     cell = f"c{side.columns.index(name)}"
     return bool(
         _one(
             connection,
             f"SELECT count(*) = count(DISTINCT {cell}) AND bool_and(regexp_full_match({cell}, '\\S*\\d\\S*')) "
-            f"AND NOT bool_or({cell} LIKE '%@%') AND NOT bool_and(regexp_full_match({cell}, '-?\\d+[.,]\\d+')) "
-            f"FROM {side.table}",
+            f"AND NOT bool_or({cell} LIKE '%@%') FROM {side.table}",
         )
     )
 
@@ -414,7 +425,7 @@ def _matched(sides: Sequence[_Side]) -> tuple[list[LinkField], list[list[str]], 
     fields = []
     for pair in pairs:
         kinds = [side.kinds[name] for side, name in zip(sides, pair, strict=True)]
-        kind = _common(kinds, [side.cells[name] for side, name in zip(sides, pair, strict=True)])
+        kind = common_kind(kinds, [side.cells[name] for side, name in zip(sides, pair, strict=True)])
         if kind is None:
             examples = " and ".join(
                 f"{each} in {side.name} ({_example(side.cells[name])})"
@@ -433,7 +444,11 @@ def _paired(sides: Sequence[_Side], by_name: Sequence[Sequence[str]]) -> dict[tu
     if len(sides) != 2:
         return {}
     left, right = (
-        {name: (side.kinds[name], side.cells[name]) for name in side.compared if name not in named}
+        {
+            name: Held(side.kinds[name], side.cells[name], side.coverage[name])
+            for name in side.compared
+            if name not in named
+        }
         for side, named in zip(sides, [*zip(*by_name, strict=True)] or [(), ()], strict=True)
     )
     try:
@@ -443,33 +458,6 @@ def _paired(sides: Sequence[_Side], by_name: Sequence[Sequence[str]]) -> dict[tu
             return {}
         refusal = f"{sides[0].name} and {sides[1].name} have no column in common; {error}"
         raise InvalidInput(refusal) from None
-
-
-def _common(kinds: Sequence[str], cells: Sequence[Sequence[str | None]]) -> str | None:
-    """The kind of a column of two tables; None where they do not agree."""
-    if len(set(kinds)) == 1:
-        return kinds[0]
-    if "date" in kinds:
-        others = [
-            cell for kind, of in zip(kinds, cells, strict=True) if kind != "date" for cell in of if cell
-        ]
-        days = sum(spreadsheet_date(cell) is not None for cell in others)
-        return "date" if days > _MOSTLY * len(others) else None
-    if {"list"} < set(kinds):
-        return "list"
-    special = [kind for kind in kinds if kind not in _PLAIN]
-    if len(special) == 1 and special[0] not in ("boolean", "place"):
-        return special[0]
-    names = [kind for kind in kinds if kind in ("name", "given", "surname")]
-    if names and not any(kind == "text" and _are_numbered(of) for kind, of in zip(kinds, cells, strict=True)):
-        return names[0]
-    return "text" if "number" not in kinds and not special else None
-
-
-def _are_numbered(cells: Sequence[str | None]) -> bool:
-    """Whether texts have digits too often to be names of people: ``Main Above (Remastered 2011)``."""
-    held = list(filter(None, cells))
-    return sum(any(map(str.isdigit, cell)) for cell in held) > _NUMBERED * len(held)
 
 
 def _example(cells: Sequence[str | None]) -> str:
@@ -525,7 +513,7 @@ def _fitting(
 
 def _cell(side: _Side, name: str, kind: str, turn: int, notes: list[str]) -> str:
     """SQL of a cell as text, cut where it is too long to compare all of it: a date as YYYY-MM-DD, whichever way its
-    table writes it, a number without its unit, nothing where a value stands for none."""
+    table writes it, nothing where a value stands for none."""
     cell = f"left(c{side.columns.index(name)}, {_LONGEST})"
     default = default_of(side.cells[name], kind)
     if default is not None:
@@ -538,7 +526,4 @@ def _cell(side: _Side, name: str, kind: str, turn: int, notes: list[str]) -> str
         first = (side.compared[name].format or "").startswith("MM") or month_first(side.cells[name])
         form = "number" if side.kinds[name] != "date" else "month" if first else "day"
         return f"iso_date({cell}, '{form}', {turn})"
-    if side.compared[name].unit is None:
-        return cell
-    number = f"regexp_extract({cell}, '{_MEASURED}', 1)"
-    return f"coalesce(nullif(replace({number}, ',', ''), ''), {cell})"
+    return cell

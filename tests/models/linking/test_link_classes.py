@@ -90,12 +90,14 @@ def homes(kind: str, share: float) -> tuple[list[int], list[list[str]]]:
     return who, rows
 
 
-def linked(rows: list[list[str]], fields: list[LinkField]) -> tuple[Linking, set[tuple[int, int]]]:
+def linked(
+    rows: list[list[str]], fields: list[LinkField], sizes: tuple[int, ...] = ()
+) -> tuple[Linking, set[tuple[int, int]]]:
     connection = duckdb.connect()
     columns = {f"c{at}": np.array(cells, dtype=object) for at, cells in enumerate(zip(*rows, strict=True))}
     connection.register("given", {"row": np.arange(len(rows)), **columns})
     connection.execute("CREATE TABLE source AS FROM given")
-    linking = Linking(connection, fields, [len(rows)], budget=50)
+    linking = Linking(connection, fields, sizes or [len(rows)], budget=50)
     linking.run()
     return linking, {*connection.execute("SELECT a, b FROM links WHERE kept").fetchall()}
 
@@ -201,6 +203,22 @@ def test_columns_that_tell_nothing_weigh_nothing_and_are_named_however_many_ther
     weights = {name: weight for name, _, weight, _ in linking.columns}
     assert all((weight == 0) == name.startswith("noise") for name, weight in weights.items())
     assert sum("tells nothing" in note for note in linking.notes) == 14
+
+
+def test_names_that_no_row_of_another_table_has_tell_nothing_where_contacts_do() -> None:
+    drawn = random.Random(3)
+    places = sorted({"".join(drawn.choices(SYLLABLES, k=4)) for _ in range(420)})[:400]
+    phones = [f"0{drawn.randrange(10**8, 10**9)}" for _ in places]
+    rows = [
+        [f"{word} {place}", place, phone if drawn.random() < 0.9 else "", f"{place}.example"]
+        for word in ("museum", "gallery of art")
+        for place, phone in zip(places, phones, strict=True)
+    ]
+    fields = [LinkField(name, name) for name in ("name", "city", "phone", "web")]
+    linking, links = linked(rows, fields, (400, 400))
+    assert {pair for pair in links if pair[1] - pair[0] == 400} == links
+    assert len(links) > 380
+    assert sum("'name' tells nothing" in note for note in linking.notes) == 1
 
 
 def test_tables_without_matches_have_no_links_and_no_share() -> None:

@@ -7,6 +7,7 @@ import re
 import unicodedata
 
 from pairmark.models.core.inputs import is_placeholder
+from pairmark.models.records.cells import DECIMAL_COMMA, measured_of
 from pairmark.models.records.compare.words import (
     CO_DOMAINS,
     COMPANY_WORDS,
@@ -174,11 +175,14 @@ def identifier(cell: str) -> str | None:
 
 
 def number(cell: str) -> str | None:
+    """A number without its unit, with a decimal point; a time that passes in seconds."""
     plain = folded(cell)
     if plain is None:
         return None
+    point = DECIMAL_COMMA.sub(lambda found: re.sub("[. ]", "", found[0]).replace(",", "."), plain)
+    measured = measured_of(point)
     try:
-        value = float(plain)
+        value = measured[0] if measured else float(point)
     except ValueError:
         return plain
     return (
