@@ -19,7 +19,7 @@ from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
 from pairmark.models.core.base import SCORE_BLOCK, GalleryIndex, Matrix, PairScorerMixin
 from pairmark.models.core.inputs import checked_same, feature_names_of
 from pairmark.models.core.progress import report
-from pairmark.models.core.search import SearchLimits, TopK, TopRows, padded
+from pairmark.models.core.search import SearchLimits, TopK, TopRows, considered, numbered, padded
 from pairmark.models.core.spec import LearnerSpec, RandomState, Threads, document_parameters
 from pairmark.models.core.state import Fact, StateRecord
 from pairmark.models.pairs.sampling import MAX_PAIRS, PairMap, PairPopulation
@@ -44,9 +44,11 @@ from pairmark.models.similarity.trees import (
 from pairmark.models.trees.features import MaxFeatures, n_features_tried
 
 _ANY = np.float32(-np.inf)
-_FIRST_SHARE, _PROMISING = 16, 96
+_FIRST_SHARE, _PROMISING, _MORE_PROMISING = 16, 96, 8
 """One tree in so many tells which rows of a gallery are promising; of these, so many rows are scored first, or twice
-``k`` where that is more."""
+``k`` where that is more, and so many times as many in each turn after."""
+_TOP_DEPTH = 2
+"""Of the tops of trees that bound ranks."""
 
 
 class SimilarityBase(SimilarityState, PairScorerMixin, BaseEstimator):
@@ -62,6 +64,7 @@ class SimilarityBase(SimilarityState, PairScorerMixin, BaseEstimator):
     _missing = "below"
 
     _packed: PackedTrees
+    _bounds: PackedTrees
     _axes: Annotated[Axes | None, StateRecord(prefix="axes_")] = None
     max_depth: int
     leaf_depth: int
@@ -175,19 +178,19 @@ class SimilarityBase(SimilarityState, PairScorerMixin, BaseEstimator):
 
     def _finish(self) -> None:
         """Build what scoring needs from ``trees_``."""
-        self._packed = PackedTrees(
-            self.trees_, [self._leaf_values(tree) for tree in self.trees_], pair_map=self.pair_map
-        )
+        self._packed = self._bounds = self._pack(self.trees_)
+
+    def _pack(self, trees: Sequence[Tree]) -> PackedTrees:
+        return PackedTrees(trees, [self._leaf_values(tree) for tree in trees], pair_map=self.pair_map)
 
     def _restored(self) -> None:
         super()._restored()
         self._finish()
 
-    def _pair_score(self, left: Float32, right: Float32, least: np.float32 = _ANY) -> Float32:
-        """Scores; those below ``least`` may be -inf instead."""
-        sums = self._packed.sums(
-            self._beside(left), self._beside(right), self._n_threads, least=self._least_sum(least)
-        )
+    def _pair_score(self, left: Float32, right: Float32) -> Float32:
+        return self._scores(self._packed.sums(self._beside(left), self._beside(right), self._n_threads))
+
+    def _scores(self, sums: Float64) -> Float32:
         return (sums / len(self.trees_)).astype(np.float32)
 
     @property
@@ -201,39 +204,46 @@ class SimilarityBase(SimilarityState, PairScorerMixin, BaseEstimator):
     def _top_k(self, queries: Matrix, index: GalleryIndex, limits: SearchLimits) -> TopK:
         """The first trees say which rows are promising, and the scores of these what the others have to reach: a row is
         given up as soon as the trees still to come cannot make up for those before."""
-        if len(self.trees_) < _FIRST_SHARE:
+        n_first, n = -(-len(self.trees_) // _FIRST_SHARE), len(index)
+        if n == 0 or len(self.trees_) < _FIRST_SHARE:
             return super()._top_k(queries, index, limits)
-        n_first, n_promising = -(-len(self.trees_) // _FIRST_SHARE), max(_PROMISING, 2 * limits.k)
-        rows = np.arange(len(index)) if limits.allowed is None else np.flatnonzero(limits.allowed)
-        blocks = [slice(start, start + SCORE_BLOCK) for start in range(0, rows.size, SCORE_BLOCK)]
+        starts = range(0, n, SCORE_BLOCK)
+        blocks = [considered(start, min(start + SCORE_BLOCK, n), limits.allowed) for start in starts]
+        allowed = np.concatenate([numbered(block) for block in blocks])
         bests = []
         for at in range(queries.shape[0]):
-            query, best = queries[at : at + 1], TopRows(limits.k, limits.above)
+            query, best, rows = queries[at : at + 1], TopRows(limits.k, limits.above), allowed
             # 1. Every row by a few trees.
-            sums = np.empty(rows.size)
-            for block in blocks:
-                vectors = index.vectors[block if limits.allowed is None else rows[block]]
-                left = np.broadcast_to(query, vectors.shape)
-                sums[block] = self._packed.sums(
-                    self._beside(left), self._beside(vectors), self._n_threads, n_first=n_first
-                )
-            # 2. The most promising by all trees.
-            is_left = np.ones(rows.size, dtype=np.bool_)
-            if n_promising < rows.size:
-                is_left[np.argpartition(-sums, n_promising)[:n_promising]] = False
-                self._offer(best, query, index, rows[~is_left])
-            # 3. Of the others, those that may still reach the best.
-            is_left &= self._packed.can_reach(sums, n_first, self._least_sum(best.floor))
-            self._offer(best, query, index, rows[is_left])
+            sums = np.concatenate(
+                [self._sums(self._bounds, query, index.vectors[block], n_first=n_first) for block in blocks]
+            )
+            # 2. The most promising by all trees; then, of those that may still reach the best, ever more.
+            n_next = max(_PROMISING, 2 * limits.k)
+            while rows.size:
+                is_next = np.ones(rows.size, dtype=np.bool_)
+                if n_next < rows.size:
+                    is_next[np.argpartition(sums, -n_next)[:-n_next]] = False
+                self._offer(best, query, index, rows[is_next])
+                is_left = ~is_next & self._bounds.can_reach(sums, n_first, self._least_sum(best.floor))
+                rows, sums = rows[is_left], sums[is_left]
+                n_next *= _MORE_PROMISING
             bests.append(best)
         return padded(bests, limits.k)
 
     def _offer(self, best: TopRows, query: Float32, index: GalleryIndex, rows: NDArray[np.intp]) -> None:
         """Score rows, as far as they may be among the best."""
         for start in range(0, rows.size, SCORE_BLOCK):
-            part = rows[start : start + SCORE_BLOCK]
-            vectors = index.vectors[part]
-            best.offer(part, self._pair_score(np.broadcast_to(query, vectors.shape), vectors, best.floor))
+            part, least = rows[start : start + SCORE_BLOCK], self._least_sum(best.floor)
+            if self._bounds is not self._packed and least > _ANY:
+                bounds = self._sums(self._bounds, query, index.vectors[part], least=least)
+                part = part[bounds > _ANY]
+            sums = self._sums(self._packed, query, index.vectors[part], least=least)
+            best.offer(part, self._scores(sums))
+
+    def _sums(self, trees: PackedTrees, query: Float32, vectors: Float32, **limits: Any) -> Float64:
+        """`PackedTrees.sums` of one row (1, d) and each of some."""
+        left = np.broadcast_to(query, vectors.shape)
+        return trees.sums(self._beside(left), self._beside(vectors), self._n_threads, **limits)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_packed")
@@ -435,6 +445,12 @@ class SimilarityForest(SimilarityBase):
         random = super()._begin()
         self.aggregation_ = self.aggregation
         return random
+
+    def _finish(self) -> None:
+        super()._finish()
+        if self.aggregation_ == "rank":
+            # A cell's rank is the best of any cell in it, so that the tops of trees bound what the trees say.
+            self._bounds = self._pack([tree.top(_TOP_DEPTH) for tree in self.trees_])
 
     def _leaf_values(self, tree: Tree) -> Float64:
         return tree.leaf_log_odds() if self.aggregation_ == "log-odds" else tree.leaf_scores(self.max_depth)

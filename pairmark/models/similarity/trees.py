@@ -123,6 +123,26 @@ class Tree:
         out[split] = 0.5 * (rates[split, 1] * rates[left, 0] - rates[split, 0] * rates[left, 1])
         return out
 
+    def top(self, depth: int) -> Tree:
+        """The tree with the cells of this depth for leaves; the cells below stay in the table, out of reach."""
+        cells = self.cells.copy()
+        cells[cells[:, layout.CELL_DEPTH] >= depth, layout.CELL_NODE] = -1
+        kept = cells[self.cell_of_node, layout.CELL_NODE] >= 0
+        number = np.cumsum(kept, dtype=np.int32) - 1
+        split = cells[:, layout.CELL_NODE] >= 0
+        cells[split, layout.CELL_NODE] = number[cells[split, layout.CELL_NODE]]
+        low, high = (
+            np.where(child >= 0, number[np.maximum(child, 0)], child)
+            for child in (self.node_low[kept], self.node_high[kept])
+        )
+        return Tree(
+            cells=cells,
+            features=self.features[kept],
+            thresholds=self.thresholds[kept],
+            node_low=low,
+            node_high=high,
+        )
+
     @property
     def cell_of_node(self) -> Int64:
         """(n_nodes,) the cell that each node splits; the nodes of a cell follow one another."""
@@ -240,7 +260,7 @@ class PackedTrees:
     trees : at least one. values : for each tree, the value of each of its `Tree.leaves`.
     """
 
-    def __init__(self, trees: list[Tree], values: list[Float64], *, pair_map: PairMap) -> None:
+    def __init__(self, trees: Sequence[Tree], values: list[Float64], *, pair_map: PairMap) -> None:
         self.pair_map = pair_map
         # As scoring kernels take them: where each tree's nodes begin, values of leaves, where each tree's begin.
         self.leaves = (

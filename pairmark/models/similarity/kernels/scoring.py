@@ -155,7 +155,7 @@ def score_pairs(
     """
     n_trees = node_starts.shape[0] - 1
     width = 2 * left.shape[1]
-    size = min(stop - start, BLOCK, max(BLOCK // 8, _PLACES // width))
+    size = max(1, min(stop - start, BLOCK, max(BLOCK // 8, _PLACES // width)))
     places = np.empty((size, width), dtype=np.uint16)
     at, active = np.empty(size, dtype=np.uint32), np.empty(size, dtype=np.uint16)
     alive = np.empty(size, dtype=np.uint16)
