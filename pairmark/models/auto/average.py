@@ -67,23 +67,19 @@ def scale_of(negative: NDArray[np.floating]) -> dict[str, list[float]]:
     }
 
 
-def finalists(
-    means: Float64, mean_rate: Callable[[list[int]], float], pair: list[int], reach: float
-) -> list[int]:
+def finalists(means: Float64, mean_rate: Callable[[list[int]], float], reach: float) -> list[int]:
     """The best of candidates, (n_candidates, n_folds), and of the next ones those that raise what they reach together;
     one far behind raises it by luck.
 
-    ``mean_rate`` : of the mean of candidates by number, what it reaches on the same folds. ``pair`` : two that begin
-    together, unless one is ahead of them by more than ``reach``: of few rows, which is ahead by less is luck.
+    ``mean_rate`` : of the mean of candidates by number, what it reaches on the same folds. ``reach`` : what it may lose
+    by another one: of few rows, a loss that small is luck.
     """
     order = [int(number) for number in np.argsort(-means.mean(axis=1), kind="stable")]
     chosen, reached = order[:1], float(means[order[0]].mean())
-    if pair and reached - (together := mean_rate(pair)) <= reach:
-        chosen, reached = pair, together
-    others = [one for one in order if one not in chosen and reached - means[one].mean() <= FAR_AHEAD]
-    for number in others[: _MOST - len(chosen)]:
+    others = [one for one in order[1:] if reached - means[one].mean() <= max(FAR_AHEAD, reach)]
+    for number in others[: _MOST - 1]:
         together = mean_rate([*chosen, number])
-        if together > reached:
+        if together > reached - reach:
             chosen, reached = [*chosen, number], together
     return chosen
 
@@ -92,12 +88,12 @@ def average(
     entries: Sequence[Entry], data: Data, folds: Sequence[Any], at: tuple[float, ...], shared: dict[str, Any]
 ) -> Entry | None:
     """The mean of those that are as good together, as an entry; None where one is better alone."""
-    eligible = to_the_end(entries)
-    reach = data.reach
+    eligible, reach = to_the_end(entries), data.reach
+    if data.closed:
+        eligible = [entry for entry in eligible if entry.candidate.kind == CLASSES.kind]
     if reach is None or len(eligible) < 2:
         return None
     means, members, values = np.stack([entry.means for entry in eligible]), [], []
-    of_classes = [number for number, entry in enumerate(eligible) if entry.candidate.kind == CLASSES.kind]
     for entry in eligible:
         model = entry.candidate.build({**entry.params, **entry.candidate.grown(data)}, shared)
         params = jsonable_params(RACING[entry.candidate.kind], model)
@@ -113,7 +109,7 @@ def average(
         def mean_rate(numbers: list[int]) -> float:
             return float(fold_means(pooled_rates([mean_scores(fold, numbers) for fold in some], at)).mean())
 
-        return finalists(means[:, some], mean_rate, of_classes if len(of_classes) == 2 else [], reach)
+        return finalists(means[:, some], mean_rate, reach)
 
     chosen = chosen_on(np.arange(len(folds)))
     if len(chosen) < 2:
@@ -153,7 +149,8 @@ class AverageSimilarity(GroupedRows, BaseEstimator):
 
     def _learn_identities(self, rows: Float32, codes: Int64, identities: NDArray[Any]) -> None:
         self._begin()
-        self.models_ = [fitted(model, rows, codes, self._groups) for model in self.models_]
+        labels = identities[codes]
+        self.models_ = [fitted(model, rows, labels, self._groups) for model in self.models_]
 
     def _learn_pairs(self, left: Float32, right: Float32, same: Bool, weight: Float64) -> None:
         self._begin()

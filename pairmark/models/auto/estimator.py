@@ -31,10 +31,11 @@ from pairmark.models.auto.candidates import (
 )
 from pairmark.models.auto.nested import model_of, prefixed, restore
 from pairmark.models.auto.race import RACE_SHARE, Entry, IdentityTask, PairTask, Race, fitted
-from pairmark.models.classes.estimator import CLASSES
+from pairmark.models.classes.estimator import CLASSES, SimilarityClasses
 from pairmark.models.core.arrays import Bool, Float64, Int64
 from pairmark.models.core.artefact import ArtefactError
 from pairmark.models.core.base import Float32, GalleryIndex, Matrix, PairScorerMixin
+from pairmark.models.core.inputs import codes_by_appearance
 from pairmark.models.core.progress import as_part, one_blas_thread
 from pairmark.models.core.scores import Aggregation, PairsOfRows, SampleSets
 from pairmark.models.core.search import Rows, SearchLimits, TopK
@@ -87,16 +88,16 @@ class SimilarityAuto(GroupedRows, BaseEstimator):
     Candidates race, the cheapest first, as long as their work fits into the budget. Work is counted beforehand from the
     size of the data, so the same data, budget and seed give the same model on any machine. Everybody is judged on the
     same folds, twice four, of people with at most 10,000 numbers four times four. They hold identities out, or rows,
-    where classes are shared: halves of few rows, whose quarters would not show low rates. What counts is the mean true
-    positive rate at low false positive rates, at thresholds from the negative pairs of all folds together. The simplest
-    candidate within one standard error of the best, paired fold by fold, and at most .01 behind it, wins and learns
-    from all rows. Of fewer than 40 people, the mean of up to four is the winner instead, by their ranks among the
-    folds' negative pairs: the best, and those of the next that raise what they reach together. Of up to 2,000 rows of
-    shared classes too, where trees of classes and the pool of classifiers that has them begin together unless one is
-    ahead by more than ``1 / sqrt(n)``, since folds of so few do not tell which is better. What takes .3 seconds or more
-    leaves halfway when a simpler one is level, or another far ahead. Where classes are shared, classifiers and cosine
-    race alone, if the budget is twice what they take. Of identities a forest races where trees over PLDA's ratio help.
-    What has trees races with fewer than a winner has: 500 for classes, 100 over the ratio, or a forest of 200 of little
+    where classes are shared: twice halves of few rows, whose quarters would not show low rates. What counts is the mean
+    true positive rate at low false positive rates, at thresholds from the negative pairs of all folds together. The
+    simplest candidate within one standard error of the best, paired fold by fold, and at most .01 behind it, wins and
+    learns from all rows. Of fewer than 40 people, the mean of up to four is the winner instead, by their ranks among
+    the folds' negative pairs: the best, and those of the next that raise what they reach together. Of up to 2,000 rows
+    of shared classes too, with trees of classes and the pool of classifiers that has them, unless one is ahead of their
+    mean by ``1 / sqrt(n)``, since folds of so few do not tell which is better. What takes .3 seconds or more leaves
+    halfway when a simpler one is level, or another far ahead. Where classes are shared, classifiers and cosine race
+    alone, if the budget is twice what they take. Of identities a forest races where trees over PLDA's ratio help. What
+    has trees races with fewer than a winner has: 500 for classes, 100 over the ratio, or a forest of 200 of little
     data.
 
     ``protocol="auto"`` cannot ask what ``y`` is. From 15 identities on it takes them for people or things that new ones
@@ -186,7 +187,12 @@ class SimilarityAuto(GroupedRows, BaseEstimator):
     _choice: Self | None = None
 
     def _learn_identities(self, rows: Any, codes: Int64, identities: NDArray[Any]) -> None:
-        rows = _dense_enough(rows)
+        rows, labels, groups = _dense_enough(rows), identities[codes], self._groups
+        if not _is_sparse(rows):
+            # Which fold a row is in must not depend on where it stands.
+            order = _order_by_content(rows)
+            rows, labels, codes = rows[order], labels[order], codes_by_appearance(codes[order])[0]
+            groups = None if groups is None else groups[order]
         seed = self._seed()
         random = np.random.default_rng(seed)
         n_classes = int(codes.max()) + 1
@@ -198,19 +204,19 @@ class SimilarityAuto(GroupedRows, BaseEstimator):
         raced = rows[race_rows]
         # Of few people folds are small and differ much; they are quick to judge, too.
         few = protocol == "open-set" and raced.shape[0] * raced.shape[1] <= FEW_NUMBERS
-        groups = None if self._groups is None else self._groups[race_rows]
+        raced_groups = None if groups is None else groups[race_rows]
         # Of shared classes, a row that is there twice must not be on both sides.
-        units = row_units(raced, groups) if protocol == "closed-set" else groups
+        units = row_units(raced, raced_groups) if protocol == "closed-set" else raced_groups
         task = IdentityTask(
             X=raced,
             codes=place,
-            groups=groups,
+            groups=raced_groups,
             folds=validation_folds(
                 place, protocol, random, repeats=_MANY_REPEATS if few else REPEATS, groups=units
             ),
             data=self._data(rows, race_rows.size, n_classes, closed=protocol == "closed-set", pairs=False),
         )
-        self._race(task, seed, lambda model: fitted(model, rows, codes, self._groups))
+        self._race(task, seed, lambda model: fitted(model, rows, labels, groups))
 
     def _learn_pairs(self, left: Any, right: Any, same: Bool, weight: Float64) -> None:
         a, b = _dense_enough(left), _dense_enough(right)
@@ -246,6 +252,14 @@ class SimilarityAuto(GroupedRows, BaseEstimator):
             pairs=pairs,
             work=work_within(self.budget_seconds),
         )
+
+    def score(self, X: ArrayLike, y: ArrayLike) -> float:
+        """See `PairScorerMixin.score`; a `ValueError` names a class that a winner of shared classes did not see."""
+        check_is_fitted(self)
+        for model in getattr(self.model_, "models_", [self.model_]):
+            if isinstance(model, SimilarityClasses):
+                model._check_classes(y)
+        return super().score(X, y)
 
     def settled(self) -> Self:
         """An unfitted one that learns this one's winner with its settings, and compares nobody."""
@@ -440,6 +454,13 @@ def _is_sparse(rows: Any) -> bool:
 
 def _dense(rows: Any) -> Any:
     return rows.toarray() if _is_sparse(rows) else rows
+
+
+def _order_by_content(rows: Float32) -> Int64:
+    """Order of rows, (n, d), by their bytes; equal ones as they stand."""
+    # Adding 0 rids rows of negative zeros, whose bytes are others.
+    plain = np.ascontiguousarray(rows + np.float32(0.0))
+    return np.argsort(plain.view(f"V{plain.itemsize * plain.shape[1]}").ravel(), kind="stable")
 
 
 def _dense_enough(rows: Any) -> Any:

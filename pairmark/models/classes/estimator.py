@@ -182,10 +182,14 @@ class SimilarityClasses(GroupedRows, BaseEstimator):
     def score(self, X: ArrayLike, y: ArrayLike) -> float:
         """See `PairScorerMixin.score`; a `ValueError` names a class that `fit` did not see."""
         check_is_fitted(self)
+        self._check_classes(y)
+        return super().score(X, y)
+
+    def _check_classes(self, y: ArrayLike) -> None:
+        """Refuse classes, (n,), that `fit` did not see."""
         unknown = np.setdiff1d(y, y if self.classes_ is None else self.classes_)
         if unknown.size:
             raise ValueError(_JOINED.format(f"class {str(unknown[0])[:80]!r} was not in training"))
-        return super().score(X, y)
 
     def _check_params(self) -> None:
         super()._check_params()

@@ -228,8 +228,8 @@ def validation_folds(
 ) -> list[Fold]:
     """Folds of whole identities (open-set), or of rows, each class spread evenly over them (closed-set).
 
-    Of so few rows of shared classes that a quarter does not resolve the lowest of `JUDGED_FPR`, folds are halves, and
-    as many in all: a fold's highest scores of different pairs decide there, of which few pairs have too few. They make
+    Of so few rows of shared classes that a quarter does not resolve the lowest of `JUDGED_FPR`, folds are
+    halves: a fold's highest scores of different pairs decide there, of which few pairs have too few. They make
     similarities without an upper bound look better than trees, which are ahead at those rates.
 
     Parameters
@@ -247,7 +247,7 @@ def validation_folds(
         units = np.arange(codes.size) if groups is None else groups
         n_folds = FOLDS
         if _n_different(counts) / n_folds**2 < 1.0 / JUDGED_FPR[-1]:
-            repeats, n_folds = repeats * n_folds // 2, 2
+            n_folds = 2
         n_folds = min(n_folds, int(counts.max()) // 2, np.unique(units).size)
     else:
         units = codes if groups is None else _joined(codes, groups)

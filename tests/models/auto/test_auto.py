@@ -97,9 +97,9 @@ def test_plda_wins_on_its_own_data_and_is_what_scores() -> None:
 
 def test_cosine_wins_where_directions_are_all_there_is() -> None:
     rng = np.random.default_rng(0)
-    y = np.repeat(np.arange(30), 6)
-    rows = rng.standard_normal((30, 16))[y] + 0.5 * rng.standard_normal((180, 16))
-    rows *= rng.lognormal(0, 2, (180, 1))
+    y = np.repeat(np.arange(45), 6)
+    rows = rng.standard_normal((45, 16))[y] + 0.5 * rng.standard_normal((270, 16))
+    rows *= rng.lognormal(0, 2, (270, 1))
     model = SimilarityAuto(budget_seconds=QUICK).fit(rows, y)
     assert model.winner_ == "cosine"
     assert model.pair_score(rows[:9], rows[9:18]).tobytes() == (
