@@ -169,9 +169,20 @@ def test_numbers_are_paired_by_their_distribution_however_they_are_written(tmp_p
         id_column="row",
     )
     assert [(field.name, field.kind) for field in found.fields] == [
-        (name, "number") for name in ("lat", "lon", "Preis")
+        ("lat", "degrees"),
+        ("lon", "degrees"),
+        ("Preis", "number"),
     ]
     assert cells["Preis"][:300] == cells["Preis"][300:]
+
+
+def test_a_full_name_is_paired_with_the_given_names_and_surnames_of_another_table(tmp_path: Path) -> None:
+    rows = people(30)
+    whole = [["child", "geboren"], *([f"{row['last'].upper()}, {row['first']}", row["born"]] for row in rows)]
+    found, cells = read(tmp_path, table(rows, ("first", "last", "born")), whole)
+    assert {(field.name, field.kind) for field in found.fields} == {("first last", "name"), ("born", "date")}
+    assert all(of[:30] == of[30:] for of in cells.values())
+    assert not any("is not compared" in note for note in found.notes)
 
 
 @pytest.mark.parametrize("alike", [(), ("price",)], ids=["no column alike", "one column alike"])

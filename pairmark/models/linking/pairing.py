@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from typing import NamedTuple
 
@@ -23,7 +24,8 @@ _FARTHEST, _FEWEST_NUMBERS, _ALIKE = 0.2, 50, 0.4
 """How far the distributions of two columns of numbers are apart at most, of how many numbers; and how near they are if
 they plainly hold the same."""
 _WORDS = frozenset({"name", "given", "surname", "text", "category", "city", "company", "id"})
-_SILENT = frozenset({"number", "boolean"})
+_NUMBERS = frozenset({"number", "degrees"})
+_SILENT = _NUMBERS | {"boolean"}
 """Kinds that cells may be taken for one in the place of another; kinds of which strangers share values."""
 
 
@@ -33,6 +35,19 @@ class Held(NamedTuple):
     kind: str
     cells: Sequence[str | None]
     coverage: float = 1.0
+
+
+def joined_names(columns: Mapping[str, Held], n_rows: int) -> dict[str, tuple[tuple[str, str], Held]]:
+    """Where a table has one column of given names and one of surnames, what they are together, and which they are."""
+    parts = [
+        [name for name, column in columns.items() if column.kind == kind] for kind in ("given", "surname")
+    ]
+    if [len(names) for names in parts] != [1, 1]:
+        return {}
+    given, surname = parts[0][0], parts[1][0]
+    pairs = zip(columns[given].cells, columns[surname].cells, strict=True)
+    cells = [" ".join(filter(None, pair)) or None for pair in pairs]
+    return {f"{given} {surname}": ((given, surname), Held("name", cells, len(cells) / n_rows))}
 
 
 class UnpairedColumns(ValueError):
@@ -54,16 +69,17 @@ def pair_columns(left: Mapping[str, Held], right: Mapping[str, Held]) -> dict[tu
         (at, other): kind if kind == called else "text"
         for at, kind in enumerate(kinds[0])
         for other, called in enumerate(kinds[1])
-        if kind == called or {kind, called} <= _WORDS
+        if kind == called or {kind, called} <= _WORDS or {kind, called} == _NUMBERS
     }
     forms = cache(lambda side, at, kind: _forms(kind, columns[side][at].cells))
+    numbers = cache(lambda side, at: _numbers(columns[side][at].cells))
     words = cache(lambda side, at: _words(columns[side][at].cells))
     by_values, by_words, by_numbers = np.zeros((3, len(left), len(right)))
     for (at, other), kind in alike.items():
-        pair = forms(0, at, kind), forms(1, other, kind)
-        if kind == "number":
-            by_numbers[at, other] = _nearness(*pair)
+        if {kind, kinds[1][other]} & _NUMBERS:
+            by_numbers[at, other] = _nearness(numbers(0, at), numbers(1, other))
         elif kind not in _SILENT:
+            pair = forms(0, at, kind), forms(1, other, kind)
             by_values[at, other] = _shared(*pair, columns[0][at].coverage, columns[1][other].coverage)
     shared = dict.fromkeys(_best(by_values, _PLAIN), "values")
     paired = [{at for at, _ in shared}, {other for _, other in shared}]
@@ -116,23 +132,21 @@ def _shared(one: frozenset[str], other: frozenset[str], coverage: float, of_othe
     return n / min(len(one) * of_other, len(other) * coverage)
 
 
-def _nearness(one: frozenset[str], other: frozenset[str]) -> float:
-    """1 where two columns of numbers have one distribution (Kolmogorov and Smirnov), 0 from some distance on."""
-    sides = [
-        np.sort([number for form in side if np.isfinite(number := _float(form))]) for side in (one, other)
-    ]
-    if min(map(len, sides)) < _FEWEST_NUMBERS:
+def _nearness(one: Float64, other: Float64) -> float:
+    """1 where sorted numbers have one distribution (Kolmogorov and Smirnov), 0 from some distance on."""
+    if min(one.size, other.size) < _FEWEST_NUMBERS:
         return 0.0
-    every = np.concatenate(sides)
-    shares = [np.searchsorted(side, every, side="right") / side.size for side in sides]
+    every = np.concatenate([one, other])
+    shares = [np.searchsorted(side, every, side="right") / side.size for side in (one, other)]
     return max(1 - float(np.abs(shares[0] - shares[1]).max()) / _FARTHEST, 0.0)
 
 
-def _float(form: str) -> float:
-    try:
-        return float(form)
-    except ValueError:
-        return np.nan
+def _numbers(cells: Sequence[str | None]) -> Float64:
+    numbers = []
+    for cell in filter(None, cells):
+        with suppress(ValueError):
+            numbers.append(float(KINDS["number"].form(cell) or "nan"))
+    return np.sort([number for number in numbers if np.isfinite(number)])
 
 
 def _words(cells: Sequence[str | None]) -> list[list[str]]:

@@ -36,9 +36,11 @@ _HEADERS = {
     "text": "(?:.* )?(?:track|song|film|movie|album|book|product|produkt|produit)(?: ?(?:name|title|titel|titre))?",
     "name": "(?:.* )?(?:name|full ?name|person|customer|kunde|client|contact|author|nom complet)",
     "date": "(?:.* )?(?:dob|date|birth|birthday|born|geboren|geburtsdatum|datum|fecha|data|naissance)(?: .*)?",
+    "degrees": "(?:.* )?(?:lat|lon|lng|long|latitude?|longitude?|latitud|longitud|breitengrad|langengrad|breite|lange)",
     "id": "(?:.* )?(?:ssn|soc sec id|social security.*|tax.*|vat.*|ust.*|steuer.*|passport.*|licen[sc]e.*|npi|iban|ean|"
     "isbn|gtin|upc|sku|id|nif|dni|nino|cpf|cnpj|siret|siren|pesel|mrn|vin|fin|imei|doi|orcid|insurance number|"
-    "versicherungsnummer|account.*|konto.*|kennzeichen|.*plate|registration(?: ?(?:no|number))?|matricula|"
+    "versicherungsnummer|account(?! (?:holder|name|owner)).*|"
+    "konto(?!inhaber).*|kennzeichen|.*plate|registration(?: ?(?:no|number))?|matricula|"
     "immatriculation|serial.*|seriennummer)",
 }  # fmt: skip
 _HEADER = {kind: re.compile(pattern) for kind, pattern in _HEADERS.items()}
@@ -57,6 +59,7 @@ _LETTERED_POSTCODE = re.compile(
 )
 _FIRM = re.compile(rf"[^\W\d]{{2,}}\b.*\W(?:{'|'.join(sorted(LEGAL_FORMS))})\b.{{0,12}}")
 _AMOUNT = re.compile(rf"(?:(?:{BEFORE}) ?)?(?:{DECIMAL_COMMA.pattern}|\d+)(?: ?(?:{AFTER}))?")
+_LETTERS = re.compile(r"[^\W\d_]+")
 _LETTERED = re.compile(r".*[^\W\d_]{2}.*")
 _DAY_MONTH = re.compile(r"\D{0,3}(\d{1,2})\D{1,3}(\d{1,2})\D{1,3}\d{2}")
 _TITLE_WORDS = frozenset(("the", "of", "with", "for", "from", "your", "fur", "mit", "pour", "avec", "dans"))
@@ -187,14 +190,14 @@ def link_kind(name: str, type: str, cells: Sequence[str], n: int) -> str:
     if type != "name" and named is None and _are_postcodes(of):
         return "postcode"
     if type == "number":
-        return named if named in ("street", "postcode", "id") else "number"
+        return named if named in ("street", "postcode", "id", "degrees") else "number"
+    several = sum(len(words_of(text)) > 1 for text in of.texts) / max(len(of.texts), 1)
     if named in ("given", "surname", "city", "id", "street", "postcode", "company", "phone"):
         return named
-    several = sum(len(words_of(text)) > 1 for text in of.texts) / max(len(of.texts), 1)
     if type == "text" and of.share(_AMOUNT) >= _MOSTLY and any("," in text for text in of.texts):
-        return "number"
+        return "degrees" if named == "degrees" else "number"
     if type == "text":
-        short = sum(len(text) <= 24 and " " not in text and any(map(str.isdigit, text)) for text in of.texts)
+        short = sum(map(_is_code, of.texts))
         return (
             "id"
             if short >= _MOSTLY * max(len(of.texts), 1)
@@ -237,6 +240,15 @@ def _are_numbered(cells: Sequence[str | None]) -> bool:
     """Whether texts have digits too often to be names of people: ``Main Above (Remastered 2011)``."""
     held = list(filter(None, cells))
     return sum(any(map(str.isdigit, cell)) for cell in held) > _SOME * len(held)
+
+
+def _is_code(text: str) -> bool:
+    """Whether a text is such as ``x100b`` or ``M-BZ 5783``: short, with a digit, and of several words as many digits
+    as letters, which are in short runs."""
+    n_digits, letters = sum(map(str.isdigit, text)), [len(run) for run in _LETTERS.findall(text)]
+    if " " not in text:
+        return n_digits > 0 and len(text) <= 24
+    return n_digits >= max(sum(letters), 2) and max(letters, default=0) <= 4 and len(text) <= 42
 
 
 def _words(of: _Cells) -> float:

@@ -9,7 +9,7 @@ from filecmp import cmp
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pairmark.models.linking.pairing import Held, UnpairedColumns, pair_columns
+from pairmark.models.linking.pairing import Held, UnpairedColumns, joined_names, pair_columns
 from pairmark.models.records.cells import FALSE, TRUE
 from pairmark.models.records.compare import LinkField, register
 from pairmark.models.records.inference import Inference, infer
@@ -76,8 +76,14 @@ class LinkTables:
 
 @dataclass
 class _Side:
-    """A table. ``cells`` : those of some of its rows, by column, with which share of its different values they have;
-    ``kinds`` : by which links compare them; ``declared`` : columns of which somebody said the kind."""
+    """A table.
+
+    Attributes
+    ----------
+    cells : those of some of its rows, by column; coverage : which share of its different values they have.
+    kinds : by which links compare them. declared : columns of which somebody said the kind.
+    joined : given names and surnames that the other table may have in one column.
+    """
 
     name: str
     table: str
@@ -90,6 +96,12 @@ class _Side:
     declared: frozenset[str] = frozenset()
     warnings: Sequence[str] = ()
     id_column: str | None = None
+    joined: dict[str, tuple[str, str]] = field(default_factory=dict)
+
+    def sql(self, name: str) -> str:
+        """That of a column, or of two that are joined."""
+        parts = [f"c{self.columns.index(part)}" for part in self.joined.get(name, [name])]
+        return parts[0] if len(parts) == 1 else f"concat_ws(' ', {', '.join(parts)})"
 
     @property
     def compared(self) -> dict[str, RecordColumn]:
@@ -352,7 +364,7 @@ def _id_of(
     likely = [
         name
         for name in side.columns
-        if side.kinds.get(name) not in ("date", "number", "ignore")
+        if side.kinds.get(name) not in ("date", "number", "degrees", "ignore")
         and header_kind(name) not in ("phone", "postcode")
         and _is_code(connection, side, name)
     ]
@@ -410,7 +422,12 @@ def _matched(sides: Sequence[_Side]) -> tuple[list[LinkField], list[list[str]], 
         if len(set(pair)) > 1
     ]
     pairs += shared
-    compared = {name for pair in pairs for name in pair}
+    compared = {
+        part
+        for pair in pairs
+        for side, name in zip(sides, pair, strict=True)
+        for part in side.joined.get(name, [name])
+    }
     every = [{key_of(name) for name in side.columns} for side in sides]
     for side, names in zip(sides, by_key, strict=True):
         for key, name in names.items():
@@ -428,7 +445,7 @@ def _matched(sides: Sequence[_Side]) -> tuple[list[LinkField], list[list[str]], 
         kind = common_kind(kinds, [side.cells[name] for side, name in zip(sides, pair, strict=True)])
         if kind is None:
             examples = " and ".join(
-                f"{each} in {side.name} ({_example(side.cells[name])})"
+                f"{each} in {side.name} ({next(filter(None, side.cells[name]), '')[:60]!r})"
                 for each, side, name in zip(kinds, sides, pair, strict=True)
             )
             notes.append(
@@ -451,6 +468,12 @@ def _paired(sides: Sequence[_Side], by_name: Sequence[Sequence[str]]) -> dict[tu
         }
         for side, named in zip(sides, [*zip(*by_name, strict=True)] or [(), ()], strict=True)
     )
+    for side, columns, others in zip(sides, (left, right), (right, left), strict=True):
+        for whole, (parts, held) in joined_names(columns, side.n).items():
+            if any(column.kind == "surname" for column in others.values()):
+                continue
+            side.joined[whole], side.kinds[whole], side.cells[whole] = parts, held.kind, tuple(held.cells)
+            columns[whole] = held
     try:
         return pair_columns(left, right)
     except UnpairedColumns as error:
@@ -458,10 +481,6 @@ def _paired(sides: Sequence[_Side], by_name: Sequence[Sequence[str]]) -> dict[tu
             return {}
         refusal = f"{sides[0].name} and {sides[1].name} have no column in common; {error}"
         raise InvalidInput(refusal) from None
-
-
-def _example(cells: Sequence[str | None]) -> str:
-    return repr(next((cell for cell in cells if cell), ""))[:60]
 
 
 def _unlike(
@@ -514,7 +533,7 @@ def _fitting(
 def _cell(side: _Side, name: str, kind: str, turn: int, notes: list[str]) -> str:
     """SQL of a cell as text, cut where it is too long to compare all of it: a date as YYYY-MM-DD, whichever way its
     table writes it, nothing where a value stands for none."""
-    cell = f"left(c{side.columns.index(name)}, {_LONGEST})"
+    cell = f"left({side.sql(name)}, {_LONGEST})"
     default = default_of(side.cells[name], kind)
     if default is not None:
         share = Counter(side.cells[name])[default] / len(side.cells[name])

@@ -92,9 +92,16 @@ CASES = {
         ("AB-123 456", "ab123456", EQUAL),
         ("0012345", "12345", EQUAL),
         ("123456", "123457", CLOSE),
+        ("DE 123 456 789", "123456789", WEAK),
         ("123456", "654321", APART),
     ],
     "number": [("12.50", "12.5", EQUAL), ("100", "100.5", CLOSE), ("100", "95.5", WEAK), ("100", "7", APART)],
+    "degrees": [
+        ("52.51627", "52,5163", EQUAL),
+        ("-0.1276", "-0.1262", CLOSE),
+        ("13.38", "13.395", WEAK),
+        ("52.5", "48.1", APART),
+    ],
     "text": [
         ("Blue\u200b lamp", "blue lamp", EQUAL),
         ("red wooden table two chairs", "wooden table two chairs", CLOSE),
@@ -208,10 +215,11 @@ def test_learners_have_the_levels_of_links(kind):
 
 
 @pytest.mark.parametrize("header", ["Kennzeichen", "license plate", "Registration No", "PESEL", "VIN", "mrn"])
-def test_codes_with_blanks_are_ids_where_their_header_says_so(header: str) -> None:
+def test_codes_with_blanks_are_ids(header: str) -> None:
     plates = ["M-BZ 5783", "HH-DZ 7794", "B-EX 951"]
     assert link_kind(header, "text", plates, 3) == "id"
-    assert link_kind("c1", "text", plates, 3) == "text"
+    assert link_kind("c1", "text", plates, 3) == "id"
+    assert link_kind("c1", "text", ["bolt M8 x 40", "nut M6", "plate 80 x 40"], 3) == "text"
 
 
 @pytest.mark.parametrize(

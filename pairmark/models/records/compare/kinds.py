@@ -100,9 +100,10 @@ _LOCAL = "split_part({{{0}}}, '@', 1)"
 _DIGITS = r"regexp_replace({{{0}}}, '\D', '', 'g')"
 
 
-def _numbers(share: float) -> str:
+def _apart(most: str) -> str:
+    """Whether two numbers are that far apart at most."""
     a, b = "TRY_CAST({a} AS DOUBLE)", "TRY_CAST({b} AS DOUBLE)"
-    return f"coalesce(abs({a} - {b}) <= {share} * greatest(abs({a}), abs({b})), false)"
+    return f"coalesce(abs({a} - {b}) <= {most.format(a=f'abs({a})', b=f'abs({b})')}, false)"
 
 
 @dataclass(frozen=True)
@@ -208,12 +209,14 @@ _WEB_WEAK = f"(length({_FIRST.format('a')}) > 5 AND {_within(_ONE_EDIT, _FIRST)}
 _SAME_NAME, _NAME_CLOSE = f"({_same(_NAME)} AND {_within('{a}', _NAME)} <> '')", _within(_SPELLED, _NAME)
 _STREET_CLOSE = f"({_same(_FIRST)} AND {_NAME_CLOSE})"
 _STREET_WEAK = f"({_SAME_NAME} OR ({_NAME_CLOSE} AND {_within(_ONE_EDIT, _FIRST)}))"
+# With its country before it, or the last digits alone.
+_ID_CLOSE, _ID_WEAK = f"({_LEAST} > 4 AND {_ONE_EDIT})", f"({_LEAST} > 5 AND ends_with({_LONG}, {_SHORT}))"
 _AREA = f"({_LEAST} > 3 AND left({{a}}, 3) = left({{b}}, 3))"
 _SWAPPED = (
     "(left({a}, 4) = left({b}, 4) AND substr({a}, 6, 2) = substr({b}, 9, 2) "
     "AND substr({a}, 9, 2) = substr({b}, 6, 2))"
 )
-_NUMBER_CLOSE = f"({_numbers(0.01)} OR ({_LEAST} > 3 AND {_ONE_EDIT}))"
+_NUMBER_CLOSE = f"({_apart('0.01 * greatest({a}, {b})')} OR ({_LEAST} > 3 AND {_ONE_EDIT}))"
 _DATE_CLOSE = f"({_SWAPPED} OR {_ONE_EDIT})"
 _STARTS = "array_to_string(list_transform(string_split({a}, ' '), lambda word: left(word, 3)), ' ')"
 _NAME_KEYS = (f"CASE WHEN contains({{a}}, ' ') THEN {_STARTS} END",)
@@ -237,10 +240,11 @@ _EVERY = (
     ColumnKind("postcode", "place", normal.postcode, "postcode", _ONE_EDIT, _AREA),
     ColumnKind("place", "place", normal.text, "edit", _ONE_EDIT),
     ColumnKind("date", "date", normal.date, "date", _DATE_CLOSE, _TWO_EDITS),
-    ColumnKind("id", "id", normal.identifier, "id", f"({_LEAST} > 4 AND {_ONE_EDIT})"),
+    ColumnKind("id", "id", normal.identifier, "id", _ID_CLOSE, _ID_WEAK, ("right({a}, 6)",)),
     ColumnKind("category", "other", normal.text, "spelled", _SPELLED),
     ColumnKind("text", "other", normal.text, "text", _WORDS_CLOSE),
-    ColumnKind("number", "other", normal.number, "number", _NUMBER_CLOSE, _numbers(0.1)),
+    ColumnKind("number", "other", normal.number, "number", _NUMBER_CLOSE, _apart("0.1 * greatest({a}, {b})")),
+    ColumnKind("degrees", "place", normal.degrees, "number", _apart("0.0021"), _apart("0.0201")),
     ColumnKind("boolean", "other", normal.boolean, "same"),
     _ListKind("list", "other", _several, "list", _WORDS_CLOSE),
 )

@@ -190,6 +190,15 @@ def number(cell: str) -> str | None:
     )
 
 
+def degrees(cell: str) -> str | None:
+    """A latitude or a longitude to 110 m or less."""
+    plain = number(cell.replace(",", "."))
+    try:
+        return plain and f"{float(plain):.3f}"
+    except ValueError:
+        return plain
+
+
 def boolean(cell: str) -> str | None:
     plain = folded(cell)
     return plain and {

@@ -248,6 +248,8 @@ def _level(a, b, x, y, rule, jaro):
         return CLOSE
     if rule != _SAME and least >= (5 if rule == _ID else 4 if rule == _NUMBER else 0) and _one_edit(a, b):
         return CLOSE
+    if rule == _ID and least > 5 and _is_same(a[a.shape[0] - least :], b[b.shape[0] - least :]):
+        return WEAK
     if rule == _POSTCODE:
         return WEAK if least > 3 and _is_same(a[:3], b[:3]) else APART
     if rule != _DATE:
