@@ -147,7 +147,7 @@ def rounded(place: World, made: Calibration, prepared: Calibration, n: int) -> d
         lacked[g.permutation(lacked.size)[: g.integers(1, lacked.size // 2 + 1)]] = True
         (sides,) = place.model.patterns(lacked[None], lacked[None])
         cover = next(
-            (one for one, _ in records.cover(sides) if supports_columns(prepared, one, RATE, 0.95)), None
+            (one for _, one in records.cover(sides) if supports_columns(prepared, one, RATE, 0.95)), None
         )
         if cover is None:
             continue
@@ -172,10 +172,14 @@ def rounded(place: World, made: Calibration, prepared: Calibration, n: int) -> d
 
 
 def batches(place: World, prepared: Calibration) -> dict[str, float]:
-    """CPU of the first batch with thirty choices, and of one where these are worked out, over that of complete
-    pairs; and the share of them that are decided by their own after another owner asked for 300."""
-    points = OperatingPoints(lambda _: LoadedCalibration(prepared, None))
-    point, patterns = points.compute(PointRequest("", RATE, 0.95, "auto")), Patterns(points)
+    """CPU of the first batch with thirty choices, once what the version prepares as it is loaded is ready, and of one
+    where these are worked out, over that of complete pairs; and the share of them that are decided by their own after
+    another owner asked for 300."""
+    points, request = (
+        OperatingPoints(lambda _: LoadedCalibration(prepared, None)),
+        PointRequest("", RATE, 0.95, "auto"),
+    )
+    point, patterns = points.compute(request), Patterns(points)
     g, model, d = np.random.default_rng(3), place.model, len(place.columns)
     cells = place.test[0][~cells_missing(place.test[0]).any(axis=1)]
     left, right = (cells[rows] for rows in g.integers(0, len(cells), (2, BATCH)))
@@ -203,6 +207,10 @@ def batches(place: World, prepared: Calibration) -> dict[str, float]:
         while decide(owner, choices)[0].scores is not None:
             time.sleep(0.2)
 
+    assert prepared.records is not None
+    patterns.prepare(model, request)
+    while any(points.cached_thresholds(request, code) is None for code in prepared.records.codes):
+        time.sleep(0.2)
     complete = np.zeros((1, d), dtype=np.bool_)
     decide("one", complete)
     whole = np.median([decide("one", complete)[1] for _ in range(5)])
@@ -245,6 +253,8 @@ def run(preset: Preset) -> Result:
         d, made = len(place.columns), calibrated(place.model, *place.calibration, 60_000)
         for lacked in choices(d, np.random.default_rng(0)):
             one, own = violated(place, lacked, n)
+            # All columns are compared once, before the first choice.
+            own_threshold(made, place.model, lacked, RATE)
             started = time.process_time()
             threshold = np.float32(own_threshold(made, place.model, lacked, RATE))
             spent = time.process_time() - started

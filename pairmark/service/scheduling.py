@@ -8,13 +8,13 @@ import asyncio
 import math
 import os
 import threading
-from collections import Counter, defaultdict, deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar, copy_context
-from functools import partial
 from typing import Any, Final, Self, TypeVar
+from weakref import WeakValueDictionary
 
 from prometheus_client import Gauge
 
@@ -135,11 +135,12 @@ class Lanes:
     not for all that an owner asks for at once."""
 
     def __init__(self) -> None:
-        self._lanes = defaultdict[str, asyncio.Lock](asyncio.Lock)
+        # One that nobody holds or waits for is gone: owners come and go for as long as the process runs.
+        self._lanes = WeakValueDictionary[str, asyncio.Lock]()
 
     async def run(self, work: Callable[[], T]) -> T:
         """The work, in the owner's turn, which ends with the thread: also where nobody waits for it any more."""
-        lane = self._lanes[current_owner()]
+        lane = self._lanes.setdefault(current_owner(), asyncio.Lock())
         await lane.acquire()
         thread = asyncio.ensure_future(asyncio.to_thread(work))
         thread.add_done_callback(lambda _: lane.release())
@@ -177,7 +178,8 @@ class Places:
         self.threads = ThreadPoolExecutor(
             max_threads or 4 * threads, thread_name_prefix=name, initializer=lower_priority
         )
-        self._turns: defaultdict[str, asyncio.Semaphore] = defaultdict(partial(asyncio.Semaphore, threads))
+        self._turns = WeakValueDictionary[str, asyncio.Semaphore]()
+        self._n_turns = threads
         refusal = "long batches are under way already; try again shortly"
         self.slots: Slots = Slots(name, limit, refusal) if shares_with is None else shares_with.slots
 
@@ -195,7 +197,10 @@ class Places:
     async def run_in_turn(self, owner: str, work: Callable[[], T]) -> Future[T]:
         """The work, under way in a thread, once it is the owner's turn."""
         # The turn goes back from the thread that did the work: also where nobody waits for it any more.
-        turn, loop = self._turns[owner], asyncio.get_running_loop()
+        turn, loop = (
+            self._turns.setdefault(owner, asyncio.Semaphore(self._n_turns)),
+            asyncio.get_running_loop(),
+        )
         await turn.acquire()
         # In the name of who asked for it.
         future = self.threads.submit(copy_context().run, work)

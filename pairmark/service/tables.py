@@ -283,6 +283,20 @@ class CalibrationRow(Base):
     created_at: Mapped[float]
 
 
+class ColumnChoice(Base):
+    """A choice of columns that pairs of records lacked, as `pattern_codes` writes it: worked out again when the service
+    starts. The `request` is a `PointRequest` but for its calibration."""
+
+    __tablename__ = "column_choices"
+    calibration_id: Mapped[str] = mapped_column(
+        ForeignKey("calibrations.id", ondelete="CASCADE"), primary_key=True
+    )
+    code: Mapped[bytes] = mapped_column(LargeBinary, primary_key=True)
+    request: Mapped[list[Any]]
+    owner: Mapped[str] = mapped_column(String(64))
+    asked_at: Mapped[float]
+
+
 class CalibrationLedger(Base):
     """The versions that were calibrated on a dataset version, numbered as they were made. Outlives the versions."""
 

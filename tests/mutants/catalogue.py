@@ -583,8 +583,8 @@ WATCHED: dict[str, tuple[Row, ...]] = {
         (
             "long bodies of one owner are read one at a time",
             "pairmark/service",
-            r"lane = self\._lanes\[current_owner\(\)\]",
-            "lane = asyncio.Lock()",
+            r"self\._lanes\.setdefault\(current_owner\(\), asyncio\.Lock\(\)\)",
+            "asyncio.Lock()",
         ),
     ),
     "tests/e2e/test_scoring.py": (

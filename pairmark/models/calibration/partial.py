@@ -11,6 +11,7 @@ import numpy as np
 from pairmark.models.calibration.calibration import Calibration
 from pairmark.models.calibration.guarantees import units_needed
 from pairmark.models.calibration.operating_point import OperatingPoint
+from pairmark.models.calibration.records import pattern_codes
 from pairmark.models.core.arrays import Bool
 
 FEWEST_COMPARED = 0.1
@@ -46,7 +47,10 @@ def supports_columns(calibration: Calibration, columns: Bool, fpr: float, confid
     a tenth of them, or in pairs of as many people as the rate takes."""
     if calibration.records is None or columns.shape[1] != calibration.records.lacked.shape[2]:
         return False
-    if calibration.facts.folds is not None and not calibration.records.are_scored(columns):
+    if (
+        calibration.facts.folds is not None
+        and pattern_codes(columns[None])[0] not in calibration.records.codes
+    ):
         # The model that is kept learned from these very pairs.
         return False
     lacked: Bool = np.any(calibration.records.lacked, axis=1)

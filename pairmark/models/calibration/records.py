@@ -84,7 +84,7 @@ def _enough_pairs(
 _ENDS = ("left", "right", "same", "units")
 N_FREQUENT = 8
 """Choices of columns that calibration pairs lack most often, which are scored without these beforehand."""
-N_PARTS = 8
+N_PARTS = 10
 """Columns, those that cost least being one, of which choices are left out beforehand."""
 N_MORE = 2
 """Of these, how many more are left out at most where a choice was not itself."""
@@ -93,6 +93,14 @@ N_MORE = 2
 def pattern_codes(lacked: Bool) -> list[bytes]:
     """A code for what the sides of each pair lack, (n, 2, d), whichever side is left."""
     return [b"".join(sorted(side.tobytes() for side in pair)) for pair in np.packbits(lacked, axis=2)]
+
+
+def pattern_of(code: bytes, n_columns: int) -> Bool:
+    """(2, d) what `pattern_codes` wrote a code for, in either order of the sides."""
+    sides: Bool = (
+        np.unpackbits(np.frombuffer(code, dtype=np.uint8).reshape(2, -1), axis=1, count=n_columns) > 0
+    )
+    return sides
 
 
 def blanked_subjects(
@@ -254,7 +262,11 @@ class CalibrationRecords:
         )
         cheapest = np.argsort([-first.tpr(columns) for columns in singles], kind="stable")
         covers = _covers(each[cheapest])
-        wide = [columns for columns in scorer.patterns(covers, covers) if not first.are_scored(columns)]
+        wide = [
+            columns
+            for columns in scorer.patterns(covers, covers)
+            if pattern_codes(columns[None])[0] not in first.codes
+        ]
         if not wide:
             return first
         covering = self._scored(np.stack(wide), scorer)
@@ -285,20 +297,26 @@ class CalibrationRecords:
         """(p,) `tpr` of each of `patterns`."""
         return np.array([self.tpr(columns) for columns in self.patterns])
 
-    def cover(self, columns: Bool) -> list[tuple[Bool, bool]]:
-        """Choices that were left out beforehand and contain ``columns``, the best first, and whether their sides are
-        the other way round."""
+    @cached_property
+    def codes(self) -> dict[bytes, int]:
+        """Of each choice that was left out beforehand, by its code, which of `patterns` it is."""
+        return {code: number for number, code in enumerate(pattern_codes(self.patterns))}
+
+    def cover(self, columns: Bool) -> list[tuple[bytes, Bool]]:
+        """Choices that were left out beforehand and contain ``columns``, the best first: their codes, and what they
+        leave out on the sides of ``columns``."""
         if not len(self.patterns):
             return []
-        ways = [self.patterns, self.patterns[:, ::-1]]
-        contains = np.stack([(way | ~columns).all(axis=(1, 2)) for way in ways])
-        numbers = np.flatnonzero(contains.any(axis=0))
-        order = numbers[np.argsort(-self.tprs[numbers], kind="stable")]
-        return [(self.patterns[number], not contains[0, number]) for number in order.tolist()]
+        ways = np.stack([self.patterns, self.patterns[:, ::-1]])
+        contains: Bool = (ways | ~columns).all(axis=(2, 3))
+        codes, way = [*self.codes], np.argmax(contains, axis=0)
+        order = np.argsort(-self.tprs, kind="stable")
+        return [(codes[at], ways[way[at], at]) for at in order[contains.any(axis=0)[order]].tolist()]
 
-    def are_scored(self, columns: Bool) -> bool:
-        """Whether these pairs were scored without ``columns`` beforehand."""
-        return pattern_codes(columns[None])[0] in pattern_codes(self.patterns)
+    @property
+    def n_columns(self) -> int:
+        """d, columns of a record."""
+        return int(self.subjects.rows.shape[1])
 
     @cached_property
     def lacked(self) -> Bool:
@@ -315,10 +333,9 @@ class CalibrationRecords:
 
     def scored_without(self, columns: Bool, scorer: Any) -> Float32:
         """(n,) scores of the pairs with columns, (2, d), blanked on either side."""
-        scored_patterns = pattern_codes(self.patterns)
-        (code,) = pattern_codes(columns[None])
-        if code in scored_patterns:
-            prepared: Float32 = self.scores[scored_patterns.index(code)]
+        number = self.codes.get(pattern_codes(columns[None])[0])
+        if number is not None:
+            prepared: Float32 = self.scores[number]
             return prepared
         score = _compared(self, scorer) if (columns[0] == columns[1]).all() else None
         if score is None:

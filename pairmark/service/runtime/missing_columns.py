@@ -14,15 +14,22 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
+from sqlalchemy import select
+from sqlalchemy.exc import IntegrityError
 
-from pairmark.models.calibration.records import pattern_codes
+from pairmark.models.calibration.records import pattern_codes, pattern_of
 from pairmark.models.core.arrays import Bool, Float32
+from pairmark.service.caches import BoundedCache
+from pairmark.service.db import Database
+from pairmark.service.errors import PairmarkError
 from pairmark.service.runtime.operating_points import (
+    MOST_CALIBRATIONS,
     UNSUPPORTED,
     OperatingPoints,
     PointRequest,
@@ -30,7 +37,7 @@ from pairmark.service.runtime.operating_points import (
     Thresholds,
 )
 from pairmark.service.scheduling import lower_priority
-from pairmark.service.tables import RAW_TOO_LITTLE
+from pairmark.service.tables import RAW_TOO_LITTLE, ColumnChoice
 
 MOST_CHOICES, SHARES = 256, 4
 """Choices of columns of a calibration that are kept, and how many owners may have as many as they are allowed."""
@@ -106,13 +113,52 @@ class ComparedPairs:
         return ({"code": TOO_LITTLE, "detail": f"{share}, for want of {', '.join(names)}: {self.why}"},)
 
 
+class UsedChoices:
+    """Choices of columns that were asked for, in the database, so that a restart forgets none."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def of(self, calibration: str) -> list[tuple[PointRequest, bytes, str]]:
+        """What was asked for of a calibration, by what, and by whom, the first one first; of more than may be kept,
+        as several processes leave them, the last ones."""
+        with self._database.write() as session:
+            query = select(ColumnChoice).where(ColumnChoice.calibration_id == calibration)
+            rows = list(session.scalars(query.order_by(ColumnChoice.asked_at.desc(), ColumnChoice.code)))
+            for row in rows[MOST_CHOICES:]:
+                session.delete(row)
+            return [
+                (PointRequest(calibration, *row.request), row.code, row.owner)
+                for row in rows[MOST_CHOICES - 1 :: -1]
+            ]
+
+    def change(self, request: PointRequest, code: bytes, owner: str, gone: list[bytes]) -> None:
+        """Keep a choice and forget others; what cannot be stored is worked out again after a restart."""
+        calibration, *asked = request
+        with suppress(PairmarkError, IntegrityError), self._database.write() as session:
+            if session.get(ColumnChoice, (calibration, code)) is None:
+                session.add(
+                    ColumnChoice(
+                        calibration_id=calibration,
+                        code=code,
+                        request=asked,
+                        owner=owner,
+                        asked_at=self._database.now(session),
+                    )
+                )
+            for choice in gone:
+                row = session.get(ColumnChoice, (calibration, choice))
+                if row is not None:
+                    session.delete(row)
+
+
 class Patterns:
     """Finds what decides pairs that lack columns, at once."""
 
-    def __init__(self, points: OperatingPoints) -> None:
-        self._points = points
+    def __init__(self, points: OperatingPoints, used: UsedChoices | None = None) -> None:
+        self._points, self._used = points, used
         self._lock = threading.Lock()
-        self._owners: dict[str, OrderedDict[bytes, str]] = {}
+        self._owners: BoundedCache[str, OrderedDict[bytes, str]] = BoundedCache(MOST_CALIBRATIONS)
         """Of each calibration, the choices that were worked out and who asked first, the least lately used first."""
         self._waiting: dict[tuple[Any, bytes], str | None] = {}
         self._background = ThreadPoolExecutor(1, "choices", initializer=lower_priority)
@@ -155,7 +201,7 @@ class Patterns:
                 continue
             thresholds = self._points.cached_thresholds(request, code)
             if thresholds is not None:
-                self._hold(request.calibration_id, code)
+                self._hold(request, code)
                 deciding[code] = thresholds, None
                 continue
             if not may_work:
@@ -163,7 +209,7 @@ class Patterns:
             records = self._points.fetch(request.calibration_id).calibration.records
             if records is None:
                 deciding[code], why = (UNSUPPORTED, None), NOT_KEPT
-            elif records.are_scored(columns):
+            elif code in records.codes:
                 deciding[code] = self._points.thresholds(request, code, columns, estimator), None
             elif rescore is not None and (cover := self._cover(request, columns, estimator)) is not None:
                 deciding[code] = cover
@@ -173,14 +219,14 @@ class Patterns:
         for code, columns in [*later.items()][: NOW if rescore is None or len(later) <= NOW else NOW - 1]:
             del later[code]
             deciding[code] = self._points.thresholds(request, code, columns, estimator), None
-            self._hold(request.calibration_id, code, owner)
+            self._hold(request, code, owner)
         if later:
             together = np.tile(np.any([*later.values()], axis=(0, 1)), (2, 1))
             thresholds = UNSUPPORTED
             if rescore is not None:
                 (code,) = pattern_codes(together[None])
                 thresholds = self._points.thresholds(request, code, together, estimator)
-                self._hold(request.calibration_id, code, owner)
+                self._hold(request, code, owner)
             is_supported = not np.isnan(thresholds[0])
             why = why if is_supported else NOT_READY
             for code, columns in later.items():
@@ -206,25 +252,36 @@ class Patterns:
         """The best prepared choice that contains these columns and supports the rate, and its thresholds."""
         records = self._points.fetch(request.calibration_id).calibration.records
         assert records is not None
-        covers = [
-            (pattern_codes(prepared[None])[0], prepared, is_turned)
-            for prepared, is_turned in records.cover(columns)
-        ]
-        cached = [self._points.cached_thresholds(request, code) for code, _, _ in covers]
-        # What is cached comes first: a request of many choices would wait for each one's best.
-        for place in sorted(range(len(covers)), key=lambda at: cached[at] is None):
-            code, prepared, is_turned = covers[place]
-            thresholds = cached[place] or self._points.thresholds(request, code, prepared, estimator)
-            if not np.isnan(thresholds[0]):
-                return thresholds, prepared[::-1] if is_turned else prepared
+        # What is known comes first: a request of many choices would wait for each one's best.
+        for may_work in (False, True):
+            for code, sides in records.cover(columns):
+                thresholds = self._points.cached_thresholds(request, code)
+                if thresholds is None and may_work:
+                    thresholds = self._points.thresholds(request, code, sides, estimator)
+                if thresholds is not None and not np.isnan(thresholds[0]):
+                    return thresholds, sides
         return None
 
     def prepare(self, estimator: Any, request: PointRequest) -> None:
-        """Have what was scored beforehand worked out in the background, for a rate that is asked for."""
-        records = self._points.fetch(request.calibration_id).calibration.records
-        if records is not None and not request.complete_only:
-            for code, columns in zip(pattern_codes(records.patterns), records.patterns, strict=True):
-                self._work_out(request, code, columns, estimator, None)
+        """Have what is likely to be asked for worked out in the background: at this rate what was scored beforehand,
+        and the first time that a calibration is asked about what was asked for before this process began."""
+        is_known = self._owners.get(request.calibration_id) is not None
+        self._owners.get_or_make(request.calibration_id, OrderedDict)
+        self._submit(self._prepare, estimator, request, not is_known)
+
+    def _prepare(self, estimator: Any, request: PointRequest, is_first: bool) -> None:
+        calibration = self._points.fetch(request.calibration_id).calibration
+        records = calibration.records
+        if records is None or request.complete_only:
+            return
+        used = self._used.of(request.calibration_id) if self._used is not None and is_first else []
+        rates = dict.fromkeys((request, *(asked for asked, _, _ in used)))
+        for asked in [asked for asked in rates if calibration.answers(asked.fpr, asked.confidence)]:
+            # All of them, the best first.
+            for code, columns in records.cover(np.zeros((2, records.n_columns), dtype=np.bool_)):
+                self._work_out(asked, code, columns, estimator, None)
+        for asked, code, owner in used:
+            self._submit(self._decide, (asked, code), pattern_of(code, records.n_columns), estimator, owner)
 
     def _work_out(self, request: Any, code: bytes, columns: Bool, estimator: Any, owner: str | None) -> None:
         """Have a choice worked out in the background."""
@@ -234,22 +291,29 @@ class Patterns:
             if key in self._waiting or (owner is not None and n_own >= MOST_WAITING // SHARES):
                 return
             self._waiting[key] = owner
+        self._submit(self._decide, key, columns, estimator, owner)
 
-        def work() -> None:
-            try:
-                self._points.thresholds(request, code, columns, estimator)
-                self._hold(request.calibration_id, code, owner)
-            finally:
-                with self._lock:
-                    del self._waiting[key]
+    def _decide(
+        self, key: tuple[PointRequest, bytes], columns: Bool, estimator: Any, owner: str | None
+    ) -> None:
+        try:
+            self._points.thresholds(*key, columns, estimator)
+            self._hold(*key, owner)
+        finally:
+            with self._lock:
+                self._waiting.pop(key, None)
 
-        self._background.submit(work)
+    def _submit(self, work: Callable[..., None], *arguments: Any) -> None:
+        """Work in the background, in its turn; nothing where the process ends."""
+        with suppress(RuntimeError):
+            self._background.submit(work, *arguments)
 
-    def _hold(self, calibration: str, code: bytes, owner: str | None = None) -> None:
+    def _hold(self, request: PointRequest, code: bytes, owner: str | None = None) -> None:
         """Note that a choice was asked for and, with ``owner``, who had it worked out; let go of one then: the owner's
         own, where that has its share."""
+        calibration = request.calibration_id
+        owners = self._owners.get_or_make(calibration, OrderedDict)
         with self._lock:
-            owners = self._owners.setdefault(calibration, OrderedDict())
             if owner is not None:
                 owners.setdefault(code, owner)
             if code in owners:
@@ -267,3 +331,5 @@ class Patterns:
             for gone in surplus[:1]:
                 del owners[gone]
                 self._points.forget(calibration, gone)
+        if self._used is not None:
+            self._used.change(request, code, owner, surplus[:1])

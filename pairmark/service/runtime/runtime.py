@@ -32,7 +32,13 @@ from pairmark.service.errors import (
 from pairmark.service.names import EVERY_NAME, PRODUCTION, VisibleNames, split_ref
 from pairmark.service.runtime.catalogue import Catalogue, CatalogueView, VersionEntry
 from pairmark.service.runtime.inputs import InputChecks
-from pairmark.service.runtime.missing_columns import COMPLETE_ONLY, ComparedPairs, Patterns, Rescore
+from pairmark.service.runtime.missing_columns import (
+    COMPLETE_ONLY,
+    ComparedPairs,
+    Patterns,
+    Rescore,
+    UsedChoices,
+)
 from pairmark.service.runtime.operating_points import (
     LoadedCalibration,
     OperatingPoints,
@@ -48,6 +54,8 @@ from pairmark.service.store.calibrations import unknown_calibration
 from pairmark.service.store.store import ModelStore
 from pairmark.service.store.subjects import SubjectClass
 
+LIKELY_RATE = 0.01
+"""The rate at which pairs of records that lack columns are decided likely."""
 MOST_REFS = 1_024
 """References whose meaning is kept until names change."""
 
@@ -61,7 +69,7 @@ class Runtime:
         self.catalogue = Catalogue(database, settings.catalogue_ttl_s)
         self.versions = LoadedVersions(self._load, settings.max_loaded_models)
         self.points = OperatingPoints(self._load_calibration)
-        self.patterns = Patterns(self.points)
+        self.patterns = Patterns(self.points, UsedChoices(database))
         self.inputs = InputChecks(self.store.calibrations.mark_moved)
         self.warm = False
         self._last_view: CatalogueView | None = None
@@ -124,22 +132,8 @@ class Runtime:
         else:
             owner = (await self._calibration(calibration)).owner
             name = "" if owner is None else owner[0]
+        request = self._request(calibration, name, rate, has_records=version is not None)
         view = self.catalogue.view
-        model = view.models.get(name)
-        policy = None if model is None else model.allow_asymptotic
-        allowed = rate.method == "auto" and (self.settings.allow_asymptotic if policy is None else policy)
-        # Scores made elsewhere lack no column.
-        complete_only = version is not None and model is not None and model.missing == "refuse"
-        request = PointRequest(
-            calibration,
-            rate.fpr,
-            rate.confidence,
-            rate.method,
-            rate.fnr,
-            rate.simultaneous,
-            allowed,
-            complete_only,
-        )
         point = self.points.cached(request)
         if point is None:
             try:
@@ -154,6 +148,15 @@ class Runtime:
         own = None if version is None else version.calibration_id
         warning = view.moved.get(calibration) or view.moved.get(own or "")
         return point if warning is None else point.moved(warning)
+
+    def _request(self, calibration: str, name: str, rate: Rate, *, has_records: bool) -> PointRequest:
+        """What a rate means by the policy of a model of this name; scores made elsewhere lack no column."""
+        model = self.catalogue.view.models.get(name)
+        policy = None if model is None else model.allow_asymptotic
+        allowed = rate.method == "auto" and (self.settings.allow_asymptotic if policy is None else policy)
+        complete_only = has_records and model is not None and model.missing == "refuse"
+        how = rate.fpr, rate.confidence, rate.method, rate.fnr, rate.simultaneous
+        return PointRequest(calibration, *how, allowed, complete_only)
 
     async def best_f1(self, version: LoadedVersion) -> ServedPoint:
         """The point with the best F1 on the version's held-out pairs; `ModelNotCapable` where that was not measured."""
@@ -335,6 +338,10 @@ class Runtime:
         # It scores and searches before it serves: pages of the artefact and kernels not compiled yet.
         warm_loaded(estimator, entry.capabilities, accepts_sparse=spec.accepts_sparse)
         point = np.zeros((1, int(estimator.n_features_in_)), dtype=np.float32)
+        if entry.calibration_id is not None and spec.takes_records:
+            # Before anybody asks: the first request with other choices of columns would wait for what stands for them.
+            request = self._request(entry.calibration_id, entry.name, Rate(LIKELY_RATE), has_records=True)
+            self.patterns.prepare(estimator, request)
         seconds = 0.0
         if ranks:
             seconds = _seconds(lambda: rank_checked(estimator, point))

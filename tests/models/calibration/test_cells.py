@@ -154,16 +154,15 @@ def test_a_choice_is_rounded_up_to_the_best_one_that_contains_it() -> None:
     columns = lacking(0, 1)
     covers = records.cover(columns)
     assert covers
-    tprs = {pattern.tobytes(): tpr for pattern, tpr in zip(records.patterns, records.tprs, strict=True)}
-    ranked = [tprs[prepared.tobytes()] for prepared, _ in covers]
+    tprs = dict(zip(records.codes, records.tprs, strict=True))
+    ranked = [tprs[code] for code, _ in covers]
     assert ranked == sorted(ranked, reverse=True)
     assert ranked[0] > ranked[-1]
-    for prepared, is_turned in covers:
-        sides = prepared[::-1] if is_turned else prepared
+    for _, sides in covers:
         assert (sides | ~columns).all(), "nothing is compared that the pair lacks"
 
 
-@pytest.mark.parametrize(("n_columns", "n_first"), [(2, 1), (5, 1), (8, 1), (11, 4)])
+@pytest.mark.parametrize(("n_columns", "n_first"), [(2, 1), (5, 1), (10, 1), (11, 2)])
 def test_whatever_a_pair_lacks_a_prepared_choice_contains_it_and_little_more(
     n_columns: int, n_first: int
 ) -> None:
@@ -180,7 +179,7 @@ def test_whatever_a_pair_lacks_a_prepared_choice_contains_it_and_little_more(
             containing = prepared[(prepared | ~lacked).all(axis=1)]
             n_more.append(int(containing.sum(axis=1).min() if len(containing) else n_columns) - lacked.sum())
     assert max(n_more) <= 2 + n_first - 1
-    assert len(prepared) < 64
+    assert len(prepared) < 110
 
 
 class Unasked(CellScorer):
