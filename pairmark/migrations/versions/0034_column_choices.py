@@ -19,5 +19,5 @@ def upgrade() -> None:
         sa.Column("code", sa.LargeBinary, primary_key=True),
         sa.Column("request", json, nullable=False),
         sa.Column("owner", sa.String(64), nullable=False),
-        sa.Column("asked_at", sa.Float, nullable=False),
+        sa.Column("asked_at", sa.Double(), nullable=False),
     )

@@ -308,10 +308,10 @@ class CalibrationRecords:
         if not len(self.patterns):
             return []
         ways = np.stack([self.patterns, self.patterns[:, ::-1]])
-        contains: Bool = (ways | ~columns).all(axis=(2, 3))
+        contains: Bool = np.all(ways | ~columns, axis=(2, 3))
         codes, way = [*self.codes], np.argmax(contains, axis=0)
         order = np.argsort(-self.tprs, kind="stable")
-        return [(codes[at], ways[way[at], at]) for at in order[contains.any(axis=0)[order]].tolist()]
+        return [(codes[at], ways[way[at], at]) for at in order[np.any(contains, axis=0)[order]].tolist()]
 
     @property
     def n_columns(self) -> int:
