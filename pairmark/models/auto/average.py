@@ -15,14 +15,14 @@ from pydantic import BaseModel, ConfigDict, Field
 from sklearn.base import BaseEstimator
 
 from pairmark.models.auto.candidates import RACING, Candidate, Data
-from pairmark.models.auto.nested import model_of, prefixed, restore, without_prefix
 from pairmark.models.auto.race import FAR_AHEAD, Entry, fitted, to_the_end
 from pairmark.models.classes.estimator import CLASSES
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64, Matrix
+from pairmark.models.core.artefact import ArtefactError, OutdatedModel
 from pairmark.models.core.scores import PairsOfRows
 from pairmark.models.core.search import GalleryIndex, Rows
 from pairmark.models.core.spec import LearnerSpec, document_parameters, jsonable_params
-from pairmark.models.core.state import Fact, State, checked_model
+from pairmark.models.core.state import Fact, State, checked_model, current_params
 from pairmark.models.evaluation.validation import GroupedRows, fold_means, other_folds, pooled_rates
 
 _MOST, _KNOTS, _FAR = 4, 96, 1e6
@@ -230,6 +230,34 @@ def _joined(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         for number, part in enumerate(parts)
         for name, array in prefixed(part, f"{number}-").items()
     }
+
+
+def prefixed(arrays: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    """Arrays with the prefix before their names."""
+    return {f"{prefix}{name}": array for name, array in arrays.items()}
+
+
+def without_prefix(arrays: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    """Those arrays that have the prefix, by their names behind it."""
+    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+
+
+def model_of(kinds: Mapping[str, LearnerSpec], kind: str, params: Mapping[str, Any], before: str) -> Any:
+    """An unfitted model of stored parameters; an `OutdatedModel` names, behind ``before``, a kind that is not known."""
+    if kind not in kinds:
+        raise OutdatedModel(f"{before}kind is {kind[:80]!r}; expected one of {', '.join(kinds)}")
+    return kinds[kind].estimator(**current_params(kinds[kind], params, f"{before}params."))
+
+
+def restore(
+    model: Any, arrays: Mapping[str, Any], prefix: str, meta: Mapping[str, Any], n_features: int
+) -> Any:
+    """The model, fitted with its arrays among those of the other; an `ArtefactError` names them as they stand there."""
+    own_meta = {**meta, "n_features_in": n_features, "feature_names_in": None}
+    try:
+        return model.from_state(without_prefix(arrays, prefix), own_meta)
+    except ArtefactError as error:
+        raise type(error)(str(error).replace("array '", f"array '{prefix}")) from error
 
 
 AVERAGE = LearnerSpec(

@@ -181,24 +181,6 @@ _of_classes = partial(
 )
 CANDIDATES: Final[tuple[Candidate, ...]] = (
     Candidate(name="cosine", kind="metric"),
-    Candidate(name="plda", kind="plda", cost=_plda_cost, takes=_dense, needs="dense rows"),
-    Candidate(
-        name="discriminant cosine",
-        kind="plda",
-        params={"scoring": "cosine"},
-        cost=_plda_cost,
-        takes=_dense,
-        needs="dense rows",
-    ),
-    Candidate(
-        name="logistic",
-        kind="similarity-logistic",
-        cost=_logistic_cost,
-        grid=({"C": 30.0}, {"C": 1.0}, {"C": 300.0}),
-        # It is weak where most features are other than zero, and matter together.
-        takes=lambda data: 2 * data.cells <= data.n * data.d,
-        needs="rows of which half or more is zero",
-    ),
     _of_classes(
         name="class trees",
         params={"classifier": "extra-trees"},
@@ -217,6 +199,24 @@ CANDIDATES: Final[tuple[Candidate, ...]] = (
         params={"classifier": "quick-pool"},
         cost=_classes_cost,
         takes=lambda data: _classes_fit(data) and not _few_vectors(data),
+    ),
+    Candidate(name="plda", kind="plda", cost=_plda_cost, takes=_dense, needs="dense rows"),
+    Candidate(
+        name="discriminant cosine",
+        kind="plda",
+        params={"scoring": "cosine"},
+        cost=_plda_cost,
+        takes=_dense,
+        needs="dense rows",
+    ),
+    Candidate(
+        name="logistic",
+        kind="similarity-logistic",
+        cost=_logistic_cost,
+        grid=({"C": 30.0}, {"C": 1.0}, {"C": 300.0}),
+        # It is weak where most features are other than zero, and matter together.
+        takes=lambda data: 2 * data.cells <= data.n * data.d,
+        needs="rows of which half or more is zero",
     ),
     Candidate(
         name="residual forest",

@@ -16,7 +16,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from pairmark.models.auto.average import AVERAGE, average
+from pairmark.models.auto.average import AVERAGE, average, model_of, prefixed, restore
 from pairmark.models.auto.board import leaderboard, winner
 from pairmark.models.auto.candidates import (
     CANDIDATES,
@@ -29,7 +29,6 @@ from pairmark.models.auto.candidates import (
     raced_rows,
     work_within,
 )
-from pairmark.models.auto.nested import model_of, prefixed, restore
 from pairmark.models.auto.race import RACE_SHARE, Entry, IdentityTask, PairTask, Race, fitted
 from pairmark.models.classes.estimator import CLASSES, SimilarityClasses
 from pairmark.models.core.arrays import Bool, Float64, Int64
@@ -69,8 +68,6 @@ class _Winner(BaseModel):
     meta: dict[str, Any]
 
 
-_SIMPLE_OF_CLASSES = ("cosine", "class trees", "classes", "similarity forest")
-"""In this order, before others."""
 _SAMPLES_SHARE = 0.25
 """Of the work, what a winner's race took at most whose folds show how samples are put together."""
 _MANY_REPEATS = 4
@@ -325,9 +322,6 @@ class SimilarityAuto(GroupedRows, BaseEstimator):
                 f"none of the candidates {sorted(self.candidates or ())} takes this data ({data.d} features, "
                 f"{'sparse' if data.sparse else 'dense'}): name others, or leave candidates out"
             )
-        if data.closed:
-            # A forest assumes less of how classes vary.
-            racing.sort(key=lambda candidate: (*_SIMPLE_OF_CLASSES, candidate.name).index(candidate.name))
         out = {one.name: one for one in asked if one.name not in {one.name for one in racing}}
         return racing, list(out.values())
 

@@ -263,7 +263,9 @@ def row_numbers(numbers: ArrayLike, n_rows: int, name: str) -> Int64:
     return array.astype(np.int64, copy=False)
 
 
-def identity_codes(y: ArrayLike, n_rows: int) -> tuple[NDArray[Any], Int64]:
+def identity_codes(
+    y: ArrayLike, n_rows: int, name: str = "y", what: str = "identity"
+) -> tuple[NDArray[Any], Int64]:
     """Distinct identities and each row's code into them; a `ValueError` when lengths differ, or a row has none."""
     if y is None:
         raise ValueError(
@@ -271,15 +273,17 @@ def identity_codes(y: ArrayLike, n_rows: int) -> tuple[NDArray[Any], Int64]:
         )
     labels = np.asarray(y)
     if labels.shape != (n_rows,):
-        raise ValueError(f"y has shape {labels.shape}; expected ({n_rows},), one identity a row")
+        raise ValueError(f"{name} has shape {labels.shape}; expected ({n_rows},), one {what} a row")
     if labels.dtype.kind == "f" and not np.isfinite(labels).all():
-        raise ValueError("y holds NaN or infinities; expected one identity a row")
+        raise ValueError(f"{name} holds NaN or infinities; expected one {what} a row")
     if labels.dtype == object:
         n_absent = sum(map(is_absent, labels.tolist()))
         if n_absent:
-            raise ValueError(f"y has no identity in {n_absent:,} of {n_rows:,} rows: leave these rows out")
+            raise ValueError(f"{name} has no {what} in {n_absent:,} of {n_rows:,} rows: leave these rows out")
         if len({isinstance(label, str) for label in labels.tolist()}) > 1:
-            raise ValueError("y holds texts and numbers; expected one of the two: use y.astype(str)")
+            raise ValueError(
+                f"{name} holds texts and numbers; expected one of the two: use {name}.astype(str)"
+            )
     identities, codes = np.unique(labels, return_inverse=True)
     identities, codes = merged_labels(identities, codes)
     return identities, codes.astype(np.int64, copy=False)

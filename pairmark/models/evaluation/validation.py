@@ -17,7 +17,7 @@ from scipy.sparse import csr_array, issparse, vstack
 
 from pairmark.models.core.arrays import Bool, Float64, Int64
 from pairmark.models.core.base import PairScorerMixin
-from pairmark.models.core.inputs import codes_by_appearance
+from pairmark.models.core.inputs import codes_by_appearance, identity_codes
 from pairmark.models.pairs.lists import distinct_rows, identities_of_pairs, joined_groups
 from pairmark.models.pairs.splits import Protocol, resolve_protocol
 
@@ -190,10 +190,8 @@ class GroupedRows(PairScorerMixin):
         groups : (n,) what rows belong together, e.g. the person where y is what they do: no fold splits a group.
         """
         if groups is not None:
-            values = np.asarray(groups)
-            if values.shape != np.shape(y):
-                raise ValueError(f"groups has shape {values.shape}; expected {np.shape(y)}, one group a row")
-            self._groups = codes_by_appearance(values)[0]
+            codes = identity_codes(groups, np.size(y), "groups", "group")[1]
+            self._groups = codes_by_appearance(codes)[0]
         try:
             return super().fit(X, y)
         finally:
@@ -337,19 +335,15 @@ class PairFolds:
 
     Attributes
     ----------
-    repeats : the folds of each repeat; those of one repeat judge disjoint points.
+    folds : those of one repeat judge disjoint points.
     n_points, n_groups : distinct points, and groups of them that same pairs join.
     closed : whether points rather than groups are held out.
     """
 
-    repeats: list[list[PairFold]]
+    folds: list[PairFold]
     n_points: int
     n_groups: int
     closed: bool
-
-    @property
-    def folds(self) -> list[PairFold]:
-        return [fold for repeat in self.repeats for fold in repeat]
 
 
 def pair_folds(
@@ -377,11 +371,10 @@ def pair_folds(
     closed = learner_protocol(protocol, n_groups) == "closed-set"
     unit = points if closed else group
     n_units = int(unit.max()) + 1
-    repeats: list[list[PairFold]] = []
+    folds = []
     for repeat in range(REPEATS):
         part = (random.permutation(n_units) % FOLDS)[unit]
         left, right = part[:n], part[n:]
-        folds = []
         for number in range(FOLDS):
             test = numbers[(left[numbers] == number) & (right[numbers] == number)]
             train = numbers[(left[numbers] != number) & (right[numbers] != number)]
@@ -397,8 +390,7 @@ def pair_folds(
                         repeat=repeat,
                     )
                 )
-        repeats.append(folds)
-    return PairFolds(repeats=repeats, n_points=int(points.max()) + 1, n_groups=n_groups, closed=closed)
+    return PairFolds(folds=folds, n_points=int(points.max()) + 1, n_groups=n_groups, closed=closed)
 
 
 def _points(a: Any, b: Any, same: Bool) -> tuple[Int64, Int64]:

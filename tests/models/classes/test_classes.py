@@ -38,8 +38,13 @@ def test_a_class_that_joins_later_is_refused_by_name(tmp_path: Path) -> None:
             fitted.score(X, y)
     with pytest.raises(ValueError, match="protocol is 'open-set'"):
         SimilarityClasses(protocol="open-set").fit(X, y)
-    with pytest.raises(ValueError, match="groups has shape"):
-        SimilarityClasses().fit(X, y, groups=[1, 2])
+    for groups, said in (
+        ([1, 2], r"groups has shape \(2,\); expected \(150,\), one group a row"),
+        (np.where(y > 0, y, np.nan), "groups holds NaN"),
+        (np.where(y > 0, "a", None), "groups has no group in 50 of 150 rows"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            SimilarityClasses().fit(X, y, groups=groups)
 
 
 def test_every_class_of_many_is_known() -> None:
