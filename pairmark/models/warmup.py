@@ -27,7 +27,7 @@ _SMALL = {
 
 _WAYS: dict[str, tuple[dict[str, Any], ...]] = {
     "rankboost-kernel": ({"n_components": 24},),
-    "metric": ({"whiten": True},),
+    "metric": ({"whiten": True}, {"metric": "euclidean"}),
 }
 """Settings by kind whose models need other kernels than those of the kind's own settings."""
 

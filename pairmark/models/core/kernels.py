@@ -122,6 +122,14 @@ def dot(a, b):
     return ((s0 + s1) + (s2 + s3)) + ((s4 + s5) + (s6 + s7))
 
 
+@inner_kernel
+def rows_at(p, q, grid, a, b):
+    """The two rows whose score stands at (p, q): in a grid row p and q, side by side both p, or a side's only row."""
+    if grid:
+        return a[p], b[q]
+    return a[p * np.int64(a.shape[0] > 1)], b[p * np.int64(b.shape[0] > 1)]
+
+
 @kernel
 def unit_rows(rows):
     """Divide each padded row by its length, in place; a row of zeros stays."""

@@ -326,13 +326,15 @@ class MetricSimilarity(PairScorerMixin, EmbedderMixin, BaseEstimator):
         return self._scores(self._prepared(queries), gallery, (queries.shape[0], gallery.shape[0]), grid=True)
 
     def _scores(self, a: Any, b: Any, shape: tuple[int, int], *, grid: bool) -> Float32:
-        """Of prepared rows: see `kernels.score_dense`."""
+        """Of prepared rows: see `kernels.score_products`."""
         scores: Float32 = np.empty(shape, dtype=np.float32)
         if _is_csr(a) or _is_csr(b):
             a, b = (_sorted_csr(side, self.n_features_in_) for side in (a, b))
             kernels.score_sparse(self._code, *csr_parts(a), *csr_parts(b), grid, scores)
+        elif self._code == kernels.DOT:
+            kernels.score_products(a, sealed(b), grid, scores)
         else:
-            kernels.score_dense(self._code, a, sealed(b), grid, scores)
+            kernels.score_distances(self._code, a, sealed(b), grid, scores)
         return scores
 
     def _prepared(self, X: Any) -> Any:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from pairmark.models.core.compiled import inner_kernel, kernel
-from pairmark.models.core.kernels import dot
+from pairmark.models.core.kernels import dot, rows_at
 
 LANES = 8
 DOT, EUCLIDEAN, MANHATTAN = 0, 1, 2
@@ -54,25 +54,25 @@ def _score(code, total):
     return 0.0 - (np.sqrt(total) if code == EUCLIDEAN else total)
 
 
-@inner_kernel
-def _dense(code, a, b):
-    """Score of two padded rows."""
-    if code == DOT:
-        return dot(a, b)
-    return _score(code, _apart(a, b, code == EUCLIDEAN))
-
-
 @kernel
-def score_dense(code, a, b, grid, out):
-    """Scores of padded rows: of all pairs of two sets of rows, (n_a, n_b), or of pairs side by side, (n, 1).
+def score_products(a, b, grid, out):
+    """Inner products of padded rows: of all pairs of two sets of rows, (n_a, n_b), or of pairs side by side, (n, 1).
 
     Side by side, a single row meets all of the other side's.
     """
-    step_a, step_b = np.int64(a.shape[0] > 1), np.int64(b.shape[0] > 1)
     for p in range(out.shape[0]):
         for q in range(out.shape[1]):
-            i, j = (p, q) if grid else (p * step_a, p * step_b)
-            out[p, q] = _dense(code, a[i], b[j])
+            u, v = rows_at(p, q, grid, a, b)
+            out[p, q] = dot(u, v)
+
+
+@kernel
+def score_distances(code, a, b, grid, out):
+    """As `score_products`, by minus the distance: a kernel of its own, since most models compile the other only."""
+    for p in range(out.shape[0]):
+        for q in range(out.shape[1]):
+            u, v = rows_at(p, q, grid, a, b)
+            out[p, q] = _score(code, _apart(u, v, code == EUCLIDEAN))
 
 
 @inner_kernel

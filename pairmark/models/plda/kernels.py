@@ -12,7 +12,7 @@ import math
 import numpy as np
 
 from pairmark.models.core.compiled import kernel
-from pairmark.models.core.kernels import dot
+from pairmark.models.core.kernels import dot, rows_at
 
 LANES = 8
 
@@ -31,23 +31,17 @@ def complete(latent, roots, square, width, out):
 
 
 @kernel
-def _ratio(a, b, width, constant):
-    # Two offsets are added first, then to the product: either order of the rows gives the same bits.
-    offsets = np.float64(a[width]) + np.float64(b[width])
-    return (dot(a[:width], b[:width]) + offsets) + constant
-
-
-@kernel
 def score(a, b, grid, width, constant, out):
     """Ratios of all pairs of rows of two arrays of columns, (n_a, n_b), or of pairs side by side, (n, 1).
 
     Side by side, a single row meets all of the other side's.
     """
-    step_a, step_b = np.int64(a.shape[0] > 1), np.int64(b.shape[0] > 1)
     for p in range(out.shape[0]):
         for q in range(out.shape[1]):
-            i, j = (p, q) if grid else (p * step_a, p * step_b)
-            out[p, q] = _ratio(a[i], b[j], width, constant)
+            u, v = rows_at(p, q, grid, a, b)
+            # Two offsets are added first, then to the product: either order of the rows gives the same bits.
+            offsets = np.float64(u[width]) + np.float64(v[width])
+            out[p, q] = (dot(u[:width], v[:width]) + offsets) + constant
 
 
 @kernel
