@@ -55,24 +55,25 @@ def failed(
     return None if point.guarantee == "none" else true_rate(point.threshold) > rate
 
 
+def as_listed(true_rate: Callable[[float], float], rate: float, made: Callable[..., Calibration]) -> Outcome:
+    """Of a list of pairs whose origin nobody told, and of the same declared to be of people drawn at random."""
+    return {
+        "auto": failed(true_rate, rate, made()),
+        "declared random": failed(true_rate, rate, made(listing="random-people")),
+    }
+
+
 def blocks(rng: Rng, *, n: int, size: int, rate: float = 0.05, share: float = 0.05) -> Outcome:
     """All pairs inside of blocks; a share of blocks match all."""
     within = np.stack(np.triu_indices(size, 1), axis=1)
     units = np.concatenate([within + size * block for block in range(n)])
     wolf = WOLF * (rng.random(n) < share)
     scores = wolf[units[:, 0] // size] + rng.standard_normal(len(units))
-    same = np.zeros(len(units))
 
     def true_rate(t: float) -> float:
         return share * float(norm.sf(t - WOLF)) + (1 - share) * float(norm.sf(t))
 
-    def made(**options: Any) -> Calibration:
-        return Calibration.fit(scores, same, units, **options)
-
-    return {
-        "auto": failed(true_rate, rate, made()),
-        "declared random": failed(true_rate, rate, made(listing="random-people")),
-    }
+    return as_listed(true_rate, rate, partial(Calibration.fit, scores, np.zeros(len(units)), units))
 
 
 def wolves_rate(share: float, spread: float) -> Callable[[float], float]:
@@ -99,15 +100,8 @@ def rare_listing(rng: Rng, *, m: int = 400, share: float = 0.01, rate: float = 0
     """Those who match everybody are listed less often: .002 against .03 a pair."""
     units, scores, wolf = wolves(rng, m, share)
     listed = rng.random(len(units)) < np.where(wolf[units].any(axis=1), 0.002, 0.03)
-    made = [
-        Calibration.fit(scores[listed], np.zeros(listed.sum()), units[listed], listing=listing)
-        for listing in (None, "random-people")
-    ]
-    true_rate = wolves_rate(share, 1.0)
-    return {
-        "auto": failed(true_rate, rate, made[0]),
-        "declared random": failed(true_rate, rate, made[1]),
-    }
+    made = partial(Calibration.fit, scores[listed], np.zeros(listed.sum()), units[listed])
+    return as_listed(wolves_rate(share, 1.0), rate, made)
 
 
 def no_units(rng: Rng, *, m: int, share: float = 0.03, rate: float = 0.05) -> Outcome:
@@ -204,12 +198,10 @@ def families(rng: Rng, *, rate: float = 0.05, probes: int = 300) -> Outcome:
 
 def adaptive(rng: Rng, *, m: int = 240) -> Outcome:
     """Rates are asked from small to large until the TPR is enough; the answer that was stopped at is used."""
-    y = np.repeat(np.arange(m), 2)
     effects = 0.5 * rng.standard_normal(m) + 1.5 * (rng.random(m) < 0.2)
-    made = crowd(rng, effects, y, 30_000)
-    found: Outcome = {}
-    for name in ("pointwise", "simultaneous"):
-        found[name] = None
+    made = crowd(rng, effects, np.repeat(np.arange(m), 2), 30_000)
+    found: Outcome = {"pointwise": None, "simultaneous": None}
+    for name in found:
         for rate in np.geomspace(0.03, 0.4, 25):
             try:
                 point = made.operating_point(float(rate), simultaneous=name == "simultaneous")

@@ -89,8 +89,8 @@ WORLDS = (
 )
 
 
-def misses(world: Measured, draws: Sequence[int]) -> tuple[Counter[str], Counter[str]]:
-    """Intervals by figure, and those among them that miss the truth."""
+def misses(world: Measured, draws: Sequence[int]) -> list[tuple[str, int, int]]:
+    """By figure: its intervals, and those among them that miss the truth."""
     figures, same = truth(world)
     asked: Counter[str] = Counter()
     missed: Counter[str] = Counter()
@@ -113,4 +113,4 @@ def misses(world: Measured, draws: Sequence[int]) -> tuple[Counter[str], Counter
             ask(name, figures[name], metrics["tpr_at_fpr"][f"{target:g}"]["interval"])
         point = Calibration.fit(scores, kind, units).operating_point(0.2)
         ask("TPR beside a promise", above(same, point.threshold), point.tpr_interval)
-    return asked, missed
+    return [(what, count, missed[what]) for what, count in asked.items()]

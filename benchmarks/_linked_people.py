@@ -11,7 +11,6 @@ import random
 from collections.abc import Callable
 from itertools import accumulate, cycle
 
-STYLES = ("plain", "dependent", "families")
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 _FAMILIES = 0.2
 

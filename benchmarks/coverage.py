@@ -13,13 +13,13 @@ on where they were cut, a few draws at a time.
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
-import joblib
 import numpy as np
 from scipy.stats import binom, norm
 
@@ -257,13 +257,7 @@ def made(preset: Preset, parts: Parts) -> tuple[list[Row], list[Row]]:
 
 def at_edge(edge: _edges.Edge, n: int, parts: Parts) -> list[Row]:
     """Rows of one world at the promise's edge."""
-    counted: dict[str, list[int]] = {}
-    for start in range(0, n, BLOCK):
-        draws = range(start, min(n, start + BLOCK))
-        for method, failed, none in parts.get(f"{edge.name} {draws}", partial(_edges.measured, edge, draws)):
-            count = counted.setdefault(method, [0, 0])
-            count[0] += failed
-            count[1] += none
+    counted = _summed(edge.name, n, parts, partial(_edges.measured, edge))
     print(f"{edge.name}: {n} calibrations done", flush=True)
     return [
         line(
@@ -276,8 +270,21 @@ def at_edge(edge: _edges.Edge, n: int, parts: Parts) -> list[Row]:
             refused=none / n,
             allowed=None if method in edge.outside else 0.05,
         )
-        for method, (failed, none) in counted.items()
+        for (method,), (failed, none) in counted.items()
     ]
+
+
+def _summed(
+    name: str, n: int, parts: Parts, made: Callable[[range], list[Any]], block: int = BLOCK
+) -> dict[Any, list[int]]:
+    """Two counts by what they count, of ``n`` draws that are made and kept some at a time."""
+    counted: dict[Any, list[int]] = {}
+    for start in range(0, n, block):
+        draws = range(start, min(n, start + block))
+        for *key, first, second in parts.get(f"{name} {draws}", partial(made, draws)):
+            before = counted.get(tuple(key), [0, 0])
+            counted[tuple(key)] = [before[0] + first, before[1] + second]
+    return counted
 
 
 def line(
@@ -480,7 +487,7 @@ def choosing(n: int) -> list[Row]:
     promise of 1 % in nearly all of the 5 % that it may; the test part is as large.
     """
     rate = 0.01
-    done = joblib.Parallel(n_jobs=_cores())(joblib.delayed(_chosen)(rate, seed) for seed in range(n))
+    done = [_chosen(rate, seed) for seed in range(n)]
     return [
         line(
             "choice",
@@ -518,15 +525,8 @@ def _most(n: int, rate: float) -> float:
 
 def measure(scenario: Scenario, n: int, parts: Parts) -> list[Row]:
     """Rows of one scenario; draws are seeded, whatever the number of processes."""
-    counted: dict[Key, list[int]] = {}
-    for start in range(0, n, BLOCK):
-        draws = range(start, min(n, start + BLOCK))
-        # The name of a part says all that it depends on: more draws or another world cost none that were made.
-        name = f"{scenario.question} {draws}"
-        for rate, confidence, method, failed, refused in parts.get(name, partial(_drawn, scenario, draws)):
-            count = counted.setdefault((rate, confidence, method), [0, 0])
-            count[0] += failed
-            count[1] += refused
+    # The name of a part says all that it depends on: more draws or another world cost none that were made.
+    counted = _summed(scenario.question, n, parts, partial(_drawn, scenario))
     return [
         line(
             scenario.kind,
@@ -545,51 +545,30 @@ def measure(scenario: Scenario, n: int, parts: Parts) -> list[Row]:
 
 def _drawn(scenario: Scenario, draws: range) -> list[tuple[float, float, str, int, int]]:
     """By rate, confidence and method: how many calibrations failed, and how many refused."""
-    cores = _cores()
-    done = joblib.Parallel(n_jobs=cores)(
-        joblib.delayed(_block)(scenario, draws[at::cores]) for at in range(cores)
-    )
-    failed, refused = (sum((found[kind] for found in done), Counter[Key]()) for kind in (0, 1))
-    asked = set().union(*(found[2] for found in done))
-    return [(*key, failed[key], refused[key]) for key in sorted(asked)]
+    counted: dict[Key, list[int]] = {}
 
+    def count(key: Key, is_broken: bool | None) -> None:
+        each = counted.setdefault(key, [0, 0])
+        each[0] += bool(is_broken)
+        each[1] += is_broken is None
 
-def _block(scenario: Scenario, draws: Sequence[int]) -> tuple[Counter[Key], Counter[Key], set[Key]]:
-    failed: Counter[Key] = Counter()
-    refused: Counter[Key] = Counter()
-    asked: set[Key] = set()
-    methods = (scenario.method, "naive")
+    exceeds = scenario.world.true_rate
     for draw in draws:
-        rng = np.random.default_rng([20_261_121, draw])
-        drawn = scenario.world.draw(rng)
+        drawn = scenario.world.draw(np.random.default_rng([20_261_121, draw]))
         calibration = _calibrated(scenario.world, drawn)
         for confidence in scenario.confidences:
-            for rate in scenario.rates:
-                for method in methods:
-                    key = (rate, confidence, method)
-                    asked.add(key)
-                    threshold = _threshold(calibration, drawn, rate, confidence, method)
-                    if threshold is None:
-                        refused[key] += 1
-                    elif scenario.world.true_rate(threshold) > rate:
-                        failed[key] += 1
+            for rate, method in itertools.product(scenario.rates, (scenario.method, "naive")):
+                threshold = _threshold(calibration, drawn, rate, confidence, method)
+                count((rate, confidence, method), None if threshold is None else exceeds(threshold) > rate)
             if scenario.bands:
-                key = (0.0, confidence, "band, finite-sample")
-                asked.add(key)
                 band = calibration.fpr_band(confidence)
-                if band is None:
-                    refused[key] += 1
-                elif any(
-                    scenario.world.true_rate(float(t)) > f
-                    for t, f in zip(band.thresholds, band.fpr, strict=True)
-                ):
-                    failed[key] += 1
-    return failed, refused, asked
-
-
-def _cores() -> int:
-    """One: draws take milliseconds, and other work shares the machine."""
-    return 1
+                count(
+                    (0.0, confidence, "band, finite-sample"),
+                    None
+                    if band is None
+                    else any(exceeds(float(t)) > f for t, f in zip(band.thresholds, band.fpr, strict=True)),
+                )
+    return [(*key, failed, refused) for key, (failed, refused) in sorted(counted.items())]
 
 
 def _calibrated(world: World, drawn: Scored) -> Calibration:
@@ -687,26 +666,11 @@ def grown(n: int) -> list[Row]:
 
 def intervals(world: _intervals.Measured, n: int, parts: Parts) -> list[Row]:
     """How often each figure's interval misses the truth, of n draws of one world."""
-    asked: Counter[str] = Counter()
-    missed: Counter[str] = Counter()
-    for start in range(0, n, 100):
-        draws = range(start, min(n, start + 100))
-        for what, count, misses in parts.get(f"{world} {draws}", partial(_missed, world, draws)):
-            asked[what] += count
-            missed[what] += misses
+    counted = _summed(str(world), n, parts, partial(_intervals.misses, world), block=100)
     return [
-        line("interval", world.name, what, "interval", count, missed[what] / count, allowed=0.06)
-        for what, count in asked.items()
+        line("interval", world.name, what, "interval", asked, missed / asked, allowed=0.06)
+        for (what,), (asked, missed) in counted.items()
     ]
-
-
-def _missed(world: _intervals.Measured, draws: range) -> list[tuple[str, int, int]]:
-    cores = _cores()
-    done = joblib.Parallel(n_jobs=cores)(
-        joblib.delayed(_intervals.misses)(world, draws[at::cores]) for at in range(cores)
-    )
-    asked, missed = (sum((found[kind] for found in done), Counter[str]()) for kind in (0, 1))
-    return [(what, asked[what], missed[what]) for what in asked]
 
 
 def covered(rows: Sequence[Mapping[str, Any]]) -> list[Claim]:
