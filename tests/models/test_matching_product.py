@@ -180,8 +180,7 @@ def test_reach_says_what_the_next_power_of_ten_takes() -> None:
 
     reported = reach(40)
     assert reported.smallest_fpr == pytest.approx(1 - 0.05 ** (1 / 20))
-    assert reported.next_fpr == 0.1
-    assert reported.next_units == 58
+    assert (reported.next_fpr, reported.next_units) == (0.1, 58)
     assert reach(58).next_fpr == 0.01
     assert reach(1).smallest_fpr is None
     assert reach(58, different_share=0.5).smallest_fpr > reach(58).smallest_fpr

@@ -35,6 +35,7 @@ from pairmark import (
     save,
 )
 from pairmark.models.core.artefact import ArtefactError
+from tests.models.saving import reloaded
 
 RNG = np.random.default_rng(0)
 Y = np.repeat(np.arange(20), 5)
@@ -187,8 +188,7 @@ def test_it_scores_raw_rows_as_the_pipeline_does_scaled_ones(scaler: Any, last: 
     scores = model.top_k(RAW[:3], RAW, 4)[1]
     assert scores[:, 0].tolist() == model.score_against(RAW[:3], RAW).max(axis=1).tolist()
     assert scores.tobytes() == model.top_k(RAW[:3], model.index(RAW), 4)[1].tobytes()
-    save(pipeline, tmp_path / "whole")
-    again = load(tmp_path / "whole")
+    again = reloaded(pipeline, tmp_path / "whole")
     assert type(again) is type(last)
     assert again.pair_score(RAW[:50], RAW[50:]).tobytes() == model.pair_score(RAW[:50], RAW[50:]).tobytes()
     assert again.score_against(RAW[:2], RAW).tobytes() == model.score_against(RAW[:2], RAW).tobytes()
@@ -223,8 +223,7 @@ def test_missing_values_and_explanations_go_through(tmp_path: Path) -> None:
     rows = RAW.copy()
     rows[::7, 1] = np.nan
     pipeline = make_pipeline(StandardScaler(), SimilarityAuto(candidates=["plda"])).fit(rows, Y)
-    save(pipeline, tmp_path / "whole")
-    model = load(tmp_path / "whole")
+    model = reloaded(pipeline, tmp_path / "whole")
     assert np.isfinite(model.pair_score(rows[:50], rows[50:])).all()
     told = model.explain(rows[:1], rows[7:8])
     assert told["learner"] == model._kind
@@ -233,8 +232,7 @@ def test_missing_values_and_explanations_go_through(tmp_path: Path) -> None:
 def test_columns_names_are_those_of_the_first_step(tmp_path: Path) -> None:
     pd = pytest.importorskip("pandas")
     frame = pd.DataFrame(RAW, columns=["a", "b", "c", "d"])
-    save(make_pipeline(StandardScaler(), MetricSimilarity()).fit(frame, Y), tmp_path / "whole")
-    model = load(tmp_path / "whole")
+    model = reloaded(make_pipeline(StandardScaler(), MetricSimilarity()).fit(frame, Y), tmp_path / "whole")
     with pytest.raises(ValueError, match="feature names"):
         model.pair_score(frame[["b", "a", "c", "d"]], frame)
 

@@ -45,7 +45,4 @@ def test_bad_shapes() -> None:
 def test_mid_positions_and_shares() -> None:
     np.testing.assert_array_equal(mid_positions([[3, 1, 1, np.nan]]), [[2, 0.5, 0.5, np.nan]])
     shares = pairwise_shares([[0, 1, np.nan], [1, 0, np.nan], [0, 1, 1], [0, 1, np.nan]])
-    assert shares[0, 1] == 0.75
-    assert shares[1, 0] == 0.25
-    assert shares[1, 2] == 0.5
-    assert shares[0, 2] == 1.0
+    assert (shares[0, 1], shares[1, 0], shares[1, 2], shares[0, 2]) == (0.75, 0.25, 0.5, 1.0)

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-import pairmark
 from pairmark import (
     LabelRankingTree,
     MetricSimilarity,
@@ -28,6 +27,7 @@ from pairmark import (
 )
 from pairmark.models.core.artefact import ArtefactError, read_artefact
 from pairmark.models.registry import restored
+from tests.models.saving import reloaded
 
 LEARNERS = (
     Plda(),
@@ -222,8 +222,7 @@ def test_a_model_of_rows_with_holes_takes_them_and_is_saved_with_what_fills_them
     scores = model.pair_score(HOLES[:90], HOLES[90:])
     index = model.index(HOLES)
     assert np.array_equal(model.top_k(HOLES[:3], index, 5)[1], model.top_k(HOLES[:3], HOLES, 5)[1])
-    pairmark.save(model, tmp_path / "model")
-    loaded = pairmark.load(tmp_path / "model")
+    loaded = reloaded(model, tmp_path / "model")
     assert loaded.pair_score(HOLES[:90], HOLES[90:]).tobytes() == scores.tobytes()
     artefact = read_artefact(tmp_path / "model")
     artefact.arrays["missing-fill"] = np.zeros(5, dtype=np.float32)

@@ -23,6 +23,7 @@ from pairmark.models.auto.race import Entry, Race
 from pairmark.models.core.artefact import ArtefactError
 from pairmark.models.core.progress import listening
 from pairmark.models.evaluation.validation import Fold
+from tests.models.saving import reloaded
 
 QUICK = 0.001
 FOLDS = [
@@ -156,8 +157,7 @@ def test_too_few_rows_to_race_give_the_simplest() -> None:
 
 def test_the_race_is_repeatable_and_saved_with_its_winner(tmp_path: Path) -> None:
     again = SimilarityAuto(budget_seconds=QUICK).fit(X, Y)
-    pairmark.save(again, tmp_path / "model")
-    loaded = pairmark.load(tmp_path / "model")
+    loaded = reloaded(again, tmp_path / "model")
     for other in (again, loaded):
         assert other.pair_score(X[:9], X[9:18]).tobytes() == fitted().pair_score(X[:9], X[9:18]).tobytes()
         assert other.leaderboard_ == fitted().leaderboard_
@@ -175,14 +175,6 @@ def test_a_settled_one_learns_the_winner_with_its_settings_and_compares_nobody()
     assert type(models[0]) is type(models[1])
     assert models[0].get_params() == models[1].get_params()
     assert not np.array_equal(settled.pair_score(X[:5], X[5:10]), chosen.pair_score(X[:5], X[5:10]))
-
-
-def test_threads_change_nothing() -> None:
-    names = ["cosine", "discriminant cosine", "logistic"]
-    alone = SimilarityAuto(candidates=names).fit(X, Y)
-    other = SimilarityAuto(candidates=names, n_jobs=2).fit(X, Y)
-    assert other.leaderboard_ == alone.leaderboard_
-    assert other.pair_score(X[:9], X[9:18]).tobytes() == alone.pair_score(X[:9], X[9:18]).tobytes()
 
 
 def test_a_busy_machine_and_a_slow_candidate_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

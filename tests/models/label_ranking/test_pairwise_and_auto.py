@@ -9,10 +9,11 @@ import pytest
 from sklearn.linear_model import LogisticRegression, Perceptron
 from sklearn.naive_bayes import GaussianNB
 
-from pairmark.models import LabelRankingAuto, PairwiseLabelRanker, load, save
+from pairmark.models import LabelRankingAuto, PairwiseLabelRanker, save
 from pairmark.models.core.progress import listening
 from pairmark.models.evaluation.rankings import positions_of
 from pairmark.models.label_ranking.pairwise import square
+from tests.models.saving import reloaded
 
 
 def rankings(n: int = 160, k: int = 4, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -99,8 +100,7 @@ def test_auto_hears_every_candidate_and_is_saved_whole(tmp_path: Path) -> None:
     assert sum(model.weights_.values()) == pytest.approx(1.0)
     assert model.blend_tau_ >= max(model.tau_.values()) - 0.02
     assert {f"trying {name}" for name in model.tau_} <= set(stages)
-    save(model, tmp_path / "model")
-    again = load(tmp_path / "model")
+    again = reloaded(model, tmp_path / "model")
     assert again.predict_scores(X).tobytes() == model.predict_scores(X).tobytes()
     assert (again.weights_, again.tau_) == (model.weights_, model.tau_)
 

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-import pairmark
 from pairmark import MetricSimilarity, SimilarityAuto, SimilarityLogistic
 from pairmark.models.core.artefact import OutdatedModel
 from pairmark.models.evaluation.validation import tpr_at
+from tests.models.saving import reloaded
 
 
 def words(n: int, seed: int, d: int = 3_000) -> tuple[np.ndarray, np.ndarray]:
@@ -100,8 +100,7 @@ def test_a_saved_one_scores_and_searches_the_same(
     fitted: Callable[[], SimilarityLogistic], tmp_path: Path
 ) -> None:
     model = fitted()
-    pairmark.save(model, tmp_path / "model")
-    loaded = pairmark.load(tmp_path / "model")
+    loaded = reloaded(model, tmp_path / "model")
     rows = csr_array(NEW) if fitted is of_sparse else NEW
     assert (
         loaded.pair_score(rows[:30], rows[30:60]).tobytes()

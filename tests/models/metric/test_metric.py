@@ -48,17 +48,20 @@ def test_scores_are_those_of_scipy(name: str) -> None:
 def test_one_pair_has_one_score_however_it_is_asked_for(name: str, whiten: bool) -> None:
     model = metric(name, whiten=whiten)
     expected = model.pair_score(LEFT, RIGHT)
-    assert model.pair_score(RIGHT, LEFT).tobytes() == expected.tobytes()
-    assert np.diag(model.score_against(LEFT, RIGHT)).tobytes() == expected.tobytes()
-    assert np.diag(model.score_against(LEFT, model.index(RIGHT))).tobytes() == expected.tobytes()
-    alone = [model.pair_score(LEFT[i : i + 1], RIGHT[i : i + 1])[0] for i in range(len(LEFT))]
-    assert np.array(alone).tobytes() == expected.tobytes()
-    a, b = csr_array(LEFT), csr_array(RIGHT)
-    assert model.pair_score(a, b).tobytes() == expected.tobytes()
-    assert model.pair_score(a, RIGHT).tobytes() == expected.tobytes()
-    assert np.diag(model.score_against(a, b)).tobytes() == expected.tobytes()
-    rows = np.arange(36)
-    assert model.score_pairs(csr_array(X), rows, rows + 36).tobytes() == expected.tobytes()
+    a, b, rows = csr_array(LEFT), csr_array(RIGHT), np.arange(36)
+    for got in (
+        model.pair_score(RIGHT, LEFT),
+        np.diag(model.score_against(LEFT, RIGHT)),
+        np.diag(model.score_against(LEFT, model.index(RIGHT))),
+        np.array(
+            [model.pair_score(one[None], other[None])[0] for one, other in zip(LEFT, RIGHT, strict=True)]
+        ),
+        model.pair_score(a, b),
+        model.pair_score(a, RIGHT),
+        np.diag(model.score_against(a, b)),
+        model.score_pairs(csr_array(X), rows, rows + 36),
+    ):
+        assert got.tobytes() == expected.tobytes()
     assert model.top_k(a, b, 5)[0].tolist() == model.top_k(LEFT, RIGHT, 5)[0].tolist()
 
 

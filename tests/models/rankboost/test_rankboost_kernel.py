@@ -18,6 +18,7 @@ import pairmark
 from pairmark.models import RankBoostKernel
 from pairmark.models.core.artefact import read_artefact
 from pairmark.models.registry import restored
+from tests.models.saving import reloaded
 
 X, y = load_iris(return_X_y=True)
 X = X.astype(np.float32)
@@ -164,8 +165,7 @@ def test_parameters_that_make_no_sense_are_refused(how: dict[str, Any], message:
 @pytest.mark.parametrize("how", [{}, {"weak": "grid"}, {"chain": "A"}])
 def test_everything_it_can_do_survives_the_disk(how: dict[str, Any], tmp_path: Path) -> None:
     model = fitted(**how)
-    pairmark.save(model, tmp_path / "model")
-    loaded = pairmark.load(tmp_path / "model")
+    loaded = reloaded(model, tmp_path / "model")
     for name in ("decision_function", "transform"):
         assert np.asarray(getattr(loaded, name)(X)).tobytes() == np.asarray(getattr(model, name)(X)).tobytes()
 

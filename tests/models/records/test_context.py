@@ -10,7 +10,8 @@ import pytest
 
 from pairmark import RecordSimilarity
 from pairmark.models.core.artefact import ArtefactError, read_artefact, write_artefact
-from pairmark.models.registry import load, save
+from pairmark.models.registry import load
+from tests.models.saving import reloaded
 
 COLUMNS = {"title": "text"}
 SMALL: dict[str, Any] = {"columns": COLUMNS, "n_estimators": 40, "random_state": 0}
@@ -108,8 +109,7 @@ def test_one_table_has_rivals_too() -> None:
 
 
 def test_context_is_saved_and_held_against_its_trees(model: RecordSimilarity, tmp_path: Path) -> None:
-    save(model, tmp_path / "model")
-    again = load(tmp_path / "model")
+    again = reloaded(model, tmp_path / "model")
     assert (
         again.score_among(TABLES, LEFT, RIGHT, n_left=N).tobytes()
         == model.score_among(TABLES, LEFT, RIGHT, n_left=N).tobytes()

@@ -16,6 +16,7 @@ from pairmark.models.records.inference import infer
 from pairmark.models.records.schema import RecordError
 from pairmark.models.registry import load, save
 from tests.models.records.people import people
+from tests.models.saving import reloaded
 
 TABLE, WHO = people(120, seed=1)
 OTHERS, OTHER_WHO = people(80, seed=2)
@@ -65,13 +66,6 @@ class TestLearning:
             )
             assert len(pairs) > 20
             assert (equal >= apart).all(), name
-
-    def test_the_seed_decides_the_model(self, trees: RecordSimilarity) -> None:
-        again = RecordSimilarity(n_estimators=40, **SMALL).fit(TABLE, WHO)
-        assert (
-            again.score_pairs(TABLE, [0, 1], [2, 3]).tobytes()
-            == trees.score_pairs(TABLE, [0, 1], [2, 3]).tobytes()
-        )
 
     def test_frames_records_and_columns_are_one_table(self, trees: RecordSimilarity) -> None:
         class Frame:
@@ -132,8 +126,7 @@ class TestArtefacts:
     def test_a_saved_model_scores_as_it_did(self, trees: Any, unlabelled: Any, tmp_path: Path) -> None:
         left, right = rows(OTHERS)[:40], rows(OTHERS)[40:80]
         for model in (trees, unlabelled):
-            save(model, tmp_path / "model")
-            back = load(tmp_path / "model")
+            back = reloaded(model, tmp_path / "model")
             assert back.pair_score(left, right).tobytes() == model.pair_score(left, right).tobytes()
             assert back.explain(left[0], right[0]) == model.explain(left[0], right[0])
             assert back.schema_ == model.schema_

@@ -13,23 +13,12 @@ from pairmark.models import SimilarityForest, SimilarityTree
 X, y = load_iris(return_X_y=True)
 X = X.astype(np.float32)
 LEFT, RIGHT = np.triu_indices(len(y), 1)
-SAME = y[LEFT] == y[RIGHT]
 
 
 @pytest.mark.parametrize(("leaf_rank", "message"), [("svm", "leaf_rank is 'svm'"), (3, "leaf_rank is 3")])
 def test_ways_to_split_that_there_are_none_of_are_named(leaf_rank: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         SimilarityTree(leaf_rank=leaf_rank).fit(X, y)
-
-
-def test_cells_that_nothing_splits_stay_leaves() -> None:
-    constant = np.full((20, 3), 2.0, dtype=np.float32)
-    tree = SimilarityTree(random_state=0).fit(constant, np.arange(20) // 5)
-    assert tree.auc_ == 0.5
-    assert tree.pair_score(constant[:3], constant[3:6]).tolist() == [256.0] * 3
-    forest = SimilarityForest(n_estimators=2, random_state=0)
-    forest.fit(constant, np.arange(20) // 5)
-    assert np.unique(forest.pair_score(constant, constant[::-1])).size == 1
 
 
 def test_importances_share_the_gain_by_feature() -> None:
