@@ -86,8 +86,7 @@ def test_batches_arrive_as_they_were_read(tmp_path: Path) -> None:
     assert [len(one) for one in batches] == [16_383, 3_615]
     assert [one["row"] for one in errors.items] == [3, 17_000]
     np.testing.assert_array_equal(batches[0].vectors[:3], vectors[:3])
-    assert batches[0].subjects[:3] == ["s", None, "s"]
-    assert batches[1].places[0] == 16_384
+    assert (batches[0].subjects[:3], batches[1].places[0]) == (["s", None, "s"], 16_384)
     assert not list(scratch.glob("batch*"))
 
 

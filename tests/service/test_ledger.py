@@ -102,14 +102,3 @@ def test_names_of_people_move_no_threshold(deployment: Deployment) -> None:
     points = [store.calibrations.load(one)[0].operating_point(0.2) for one in made]
     assert all(point == points[0] for point in points)
     assert [store.ledger_number(one) for one in made] == [None] * 5
-
-
-def test_renamed_people_of_a_dataset_give_the_same_threshold(deployment: Deployment) -> None:
-    trained = deployment.train(**COSINE)
-    rows, names = people(60, 3, seed=9, first=1_000)
-    deployment.upload("strangers", rows, names)
-    deployment.upload("renamed", rows, np.random.default_rng(0).permutation(200)[names - 1_000] + 5_000)
-    calibrations = deployment.store.calibrations
-    made = [calibrations.calibrate("faces", trained, dataset).id for dataset in ("strangers", "renamed")]
-    points = [calibrations.load(one)[0].operating_point(0.1) for one in made]
-    assert points[0] == points[1]

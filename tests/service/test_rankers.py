@@ -59,8 +59,7 @@ def test_a_csv_becomes_a_ranker_with_metrics_on_rows_it_never_saw(deployment):
     add(deployment, "sky", with_missing(sample.rankings, 0.9, at_least=2, random_state=1), sample)
     assert train(deployment, "sky") == 1
     version = deployment.store.version("weather", 1)
-    assert version.capabilities == ["rank-labels"]
-    assert version.aliases == ["production"]
+    assert (version.capabilities, version.aliases) == (["rank-labels"], ["production"])
     assert version.calibration_id is None
     assert not version.has_roc
     assert version.facts["protocol"] == ROWS

@@ -183,8 +183,7 @@ def test_a_review_that_drew_by_strata_is_made_anew(reviews: Reviews, database: D
 def test_a_review_of_what_is_kept(reviews: Reviews, database: Database, model_id: str) -> None:
     record(database, model_id, 400, wrong=3, sides=True)
     made = reviews.create(asked())
-    assert made.population == 400
-    assert made.question == "false-matches"
+    assert (made.population, made.question) == (400, "false-matches")
     (item,) = reviews.next(made.id, "ada", 1).items
     assert item.decision == "match"
     assert item.left == [float(item.refs[1][1:])]

@@ -197,9 +197,7 @@ def test_roles_are_inferred_and_the_upload_matches_the_preview(deployment):
     content = faces()
     reported = look(deployment, content)
     roles = {column.name: column.role for column in reported.columns}
-    assert roles["person"] == "label"
-    assert roles["photo"] == "text"
-    assert roles["f0"] == "number"
+    assert (roles["person"], roles["photo"], roles["f0"]) == ("label", "text", "number")
     assert all(column.inferred for column in reported.columns)
     assert "to learn from vectors" in " ".join(reported.warnings)
     assert reported.problem is None

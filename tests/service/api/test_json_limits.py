@@ -22,10 +22,10 @@ from pairmark.service.api.calibrations import SCORES_LISTS
 from pairmark.service.api.routers import guarded_routes
 from pairmark.service.api.routing import GuardedRoute
 from pairmark.service.app import create_app
-from pairmark.service.errors import InvalidInput, PairmarkError, TooLarge
+from pairmark.service.errors import InvalidInput, PairmarkError
 from pairmark.service.galleries.imports import json_batches
 from pairmark.service.galleries.rows import RowErrors, VectorForm
-from pairmark.service.scoring.json import MAX_OBJECTS, PIECE, count_marks, list_of, parse_lists
+from pairmark.service.scoring.json import PIECE, list_of, parse_lists
 from pairmark.service.scoring.requests import parse_features, parse_pairs, parse_scores
 from pairmark.service.settings import Settings
 from tests.serving import PATIENCE_S
@@ -94,15 +94,6 @@ def test_every_json_route_refuses_bodies_of_brackets(settings: Settings) -> None
     }
     bodies["nested"] = b'{"left":' + b"[" * 20_000 + b"]" * 20_000 + b"}"
     asyncio.run(refused(settings, JSON_ROUTES, bodies, True))
-
-
-def test_structure_is_counted_before_parsing() -> None:
-    counted = count_marks(b'{"left":[[1],[2]],', 2)
-    assert count_marks(b'"right":[[1],[2]]}', 2, counted) == (1, 6)
-    with pytest.raises(TooLarge, match="more than 6 lists, which 2 pairs have at most"):
-        count_marks(b'"right":[[1],[2],[3]]}', 2, counted)
-    with pytest.raises(TooLarge, match="objects"):
-        count_marks(b"{" * MAX_OBJECTS, 10**6, counted)
 
 
 @pytest.mark.parametrize("mark", [b"[", b"{"])

@@ -5,11 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from pairmark.service.api.rates import SETS, WAYS, Rates, limit_of, rate_fields
+from pairmark.service.api.rates import SETS, WAYS, Rates, limit_of
 from pairmark.service.errors import RateLimited, TooLarge
 
 SLOW = limit_of("tries", 0.01, 500)
@@ -41,18 +40,6 @@ def test_several_are_taken_at_once_or_none(tmp_path: Path) -> None:
         rates.draw({}, "b", SLOW, "tries", 6)
     assert never.value.facts["limit"] == 5
     assert rates.take("b", SLOW, 5).wait_s == 0
-
-
-def test_an_answer_states_what_remains_of_each_limit(tmp_path: Path) -> None:
-    rates = Rates(tmp_path / "rates")
-    scope: dict[str, Any] = {}
-    assert rate_fields(scope) == ()
-    rates.draw(scope, "key", limit_of("requests", 2.0, 10), "requests")
-    rates.draw(scope, "key probes", SLOW, "probes", 3)
-    assert dict(rate_fields(scope)) == {
-        b"ratelimit-policy": b'"requests";q=20;w=10, "tries";q=5;w=500',
-        b"ratelimit": b'"requests";r=19;t=1, "tries";r=2;t=300',
-    }
 
 
 def test_processes_share_their_buckets(tmp_path: Path) -> None:
