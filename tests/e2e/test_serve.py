@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import psutil
 import pytest
 
-from tests.serving import PAIRMARK, PATIENCE_S, ROOT, free_port
+from tests.serving import PAIRMARK, PATIENCE_S, ROOT, children_of, ended, free_port, until
 
 
 @pytest.fixture
@@ -52,28 +51,6 @@ def start(environment: dict[str, str], tmp_path: Path) -> Iterator:
             process.kill()
 
 
-def alive(pid: int) -> bool:
-    """Whether a process runs (and is not a zombie that nobody waited for)."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
-def children_of(pid: int) -> list[int]:
-    return [child.pid for child in psutil.Process(pid).children(recursive=True)]
-
-
-def gone(pids: list[int]) -> bool:
-    """Whether all end within the patience of a test."""
-    deadline = time.monotonic() + PATIENCE_S
-    while time.monotonic() < deadline:
-        if not any(alive(pid) for pid in pids):
-            return True
-        time.sleep(0.1)
-    return False
-
-
 def test_detached_it_returns_once_ready_and_goes_on(environment: dict[str, str], tmp_path: Path) -> None:
     words = command("serve", "--detach", "--json", "--port")
     started = subprocess.run(
@@ -96,7 +73,7 @@ def test_detached_it_returns_once_ready_and_goes_on(environment: dict[str, str],
         assert "is taken: stop what listens there" in again.stderr
     finally:
         os.kill(facts["pid"], signal.SIGTERM)
-    assert gone([facts["pid"]])
+    until(lambda: ended(facts["pid"]), "it ends")
 
 
 def test_it_refuses_to_listen_beyond_loopback_without_a_key(environment: dict[str, str]) -> None:
@@ -153,7 +130,7 @@ def test_a_killed_service_takes_its_worker_along(start) -> None:
     beside = children_of(process.pid)
     process.kill()
     process.wait()
-    assert gone(beside)
+    until(lambda: all(map(ended, beside)), "its worker ends")
 
 
 @pytest.mark.nightly
@@ -173,4 +150,4 @@ def test_several_processes_answer_one_port_and_add_up_their_metrics(start) -> No
     pids = children_of(process.pid)
     process.terminate()
     assert process.wait(PATIENCE_S) == 0
-    assert gone(pids)
+    until(lambda: all(map(ended, pids)), "its processes end")

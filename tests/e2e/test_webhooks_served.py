@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.service.test_webhooks import Listener, listener  # noqa: F401
-from tests.serving import serving
+from tests.serving import answered, serving
 
 
 def test_a_running_service_tells_of_an_ended_job_and_of_a_promotion(
@@ -25,14 +25,15 @@ def test_a_running_service_tells_of_an_ended_job_and_of_a_promotion(
     }
     with serving(home, new_database("sqlite"), **environment) as server:
         http = server.http
-        refused = http.post("/webhooks", json={"url": "http://127.0.0.1:9/", "events": ["job.end"]})
-        assert refused.status_code == 422
-        assert refused.json()["field"] == "url"
-        for wrong in ({}, {"url": listener.url, "events": ["all"]}, {"url": listener.url, "events": []}):
-            assert http.post("/webhooks", json=wrong).status_code == 422
-        made = http.post("/webhooks", json={"url": listener.url})
-        assert made.status_code == 201
-        webhook = made.json()
+        for wrong, field in (
+            ({"url": "http://127.0.0.1:9/", "events": ["job.end"]}, "url"),
+            ({}, "url"),
+            ({"url": listener.url, "events": ["all"]}, "events[0]"),
+            ({"url": listener.url, "events": []}, "events"),
+        ):
+            refused = http.post("/webhooks", json=wrong)
+            assert (refused.status_code, refused.json()["field"]) == (422, field), wrong
+        webhook = answered(http.post("/webhooks", json={"url": listener.url}), 201).json()
         assert webhook["secret"] not in http.get("/webhooks").text
         y = np.repeat(np.arange(40), 3)
         X = (np.random.default_rng(0).normal(size=(40, 3))[y]).astype(np.float32)

@@ -23,6 +23,7 @@ from benchmarks.faults import happened
         ("killed", "sqlite", 4),
         ("stepped_clocks", "sqlite", 6),
         ("two_services", "sqlite", 6),
+        ("frozen", "postgresql", 1),
         ("rolling_restart", "postgresql", 1),
     ],
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import socket
 import threading
 import traceback
@@ -74,8 +73,7 @@ def test_one_meets_many(client: Client, digits: np.ndarray, many: int) -> None:
 @pytest.mark.parametrize("many", [3, 100])
 def test_matches_are_scores_above_the_threshold(client: Client, digits: np.ndarray, many: int) -> None:
     found = client.match(digits[:many], digits[many : 2 * many], fpr=0.1, model="digits")
-    assert found.operating_point["fpr"] == 0.1
-    assert found.operating_point["protocol"] == "closed-set"
+    assert (found.operating_point["fpr"], found.operating_point["protocol"]) == (0.1, "closed-set")
     threshold = np.float32(found.operating_point["threshold"])
     np.testing.assert_array_equal(found.matches, found.scores > threshold)
     np.testing.assert_array_equal(
@@ -135,7 +133,7 @@ def test_a_dataset_and_a_training_from_arrays(client: Client, digits_deployment:
 
 def test_keys_are_sent_and_missed(serve: Serve) -> None:
     deployment = serve()
-    made = json.loads(deployment.cli("keys", "create", "--scope", "score", "--json").stdout)
+    made = deployment.key("score")
     with Client(deployment.url, api_key=made["key"]) as client:
         assert client.models() == []
         with pytest.raises(Denied) as refused:

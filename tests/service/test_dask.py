@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
-import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import dask
@@ -22,7 +21,7 @@ from pairmark.service.training import fitting
 from pairmark.service.training.trainer import Trainer
 from tests.service.conftest import SMALL_FOREST
 from tests.service.test_links import linked, table, write
-from tests.serving import PAIRMARK, ROOT, free_port
+from tests.serving import PAIRMARK, ROOT, dask_process, free_port, until
 
 pytestmark = pytest.mark.nightly
 
@@ -39,27 +38,11 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Pat
     tls = {name: str(value).replace("/run/cluster", str(folder)) for name, value in compose["x-tls"].items()}
     environment |= tls
     address = f"tls://127.0.0.1:{port}"
-    commands = [["scheduler", "--host", address, "--no-dashboard"]]
-    commands += [["worker", address, "--nthreads", "1", "--no-nanny", "--no-dashboard"]] * 2
-    running = []
-    try:
-        for number, words in enumerate(commands):
-            with (folder / f"{number}.log").open("w") as log:
-                running.append(
-                    subprocess.Popen(
-                        [sys.executable, "-m", "distributed.cli.dask_" + words[0], *words[1:]],
-                        cwd=ROOT,
-                        env=environment,
-                        stdout=log,
-                        stderr=log,
-                    )
-                )
-        with dask.config.set(dask.config.collect(env=tls)):
-            yield address, folder
-    finally:
-        for process in running:
-            process.kill()
-            process.wait()
+    commands = [["scheduler", "--host", address], *[["worker", address, "--nthreads", "1", "--no-nanny"]] * 2]
+    with ExitStack() as running, dask.config.set(dask.config.collect(env=tls)):
+        for words in commands:
+            running.enter_context(dask_process(folder, environment, *words))
+        yield address, folder
 
 
 def test_trees_really_grow_on_the_cluster_and_a_cancelled_fit_leaves_it_idle(
@@ -89,10 +72,7 @@ def test_trees_really_grow_on_the_cluster_and_a_cancelled_fit_leaves_it_idle(
         ran = client.run(lambda dask_worker: dask_worker.state.executed_count)
         assert len(ran) == 2
         assert 0 < sum(ran.values()) < 200
-        deadline = time.monotonic() + 30
-        while any(client.processing().values()) and time.monotonic() < deadline:
-            time.sleep(0.1)
-        assert not any(client.processing().values())
+        until(lambda: not any(client.processing().values()), "the cluster is idle", 30)
 
 
 @pytest.mark.parametrize("n_tables", [1, 2])

@@ -17,7 +17,7 @@ from pairmark.service.errors import CalibrationOverlap
 from pairmark.service.errors import InvalidInput as Refused
 from tests.models.records.people import people
 from tests.service.conftest import Deployment
-from tests.serving import RunningServer, serving
+from tests.serving import RunningServer, answered, serving
 
 SMALL: dict[str, Any] = {"n_estimators": 30, "n_pairs": 3_000, "random_state": 0}
 TYPES = {"given": "name", "surname": "name", "code": "text"}
@@ -91,8 +91,7 @@ class TestDatasets:
         request = DatasetRequest(name="bad", columns={"who": "identity", "age": "number"})
         with pytest.raises(Refused, match="line 4, column 'age': is 'old'; expected a number") as refused:
             deployment.datasets.add(file, request)
-        assert refused.value.facts["row"] == 3
-        assert refused.value.facts["column"] == "age"
+        assert (refused.value.facts["row"], refused.value.facts["column"]) == (3, "age")
 
     def test_an_inspection_tells_types_and_doubts(self, deployment: Deployment) -> None:
         file = written(
@@ -220,8 +219,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Any:
             home / "customers.csv", table, rec=list(range(len(who))), person=[f"p{one}" for one in who]
         )
         words = [f"--column={name}:{kind}" for name, kind in TYPES.items()]
-        added = server.cli("datasets", "add", "customers", str(file), "--column", "person:identity", *words)
-        assert added.returncode == 0, added.stderr
+        server.cli("datasets", "add", "customers", str(file), "--column", "person:identity", *words)
         server.train(dataset="customers", model="customers", params=SMALL, promote=True)
         server.train(
             dataset="customers",
@@ -292,8 +290,7 @@ class TestServing:
             for lacked in combinations(names, size)
         ][:40]
         body = {"model": "customers", "left": left, "right": parts * 12}
-        answer = served.http.post("/match?fpr=0.2", json=body)
-        assert answer.status_code == 200, answer.text
+        answer = answered(served.http.post("/match?fpr=0.2", json=body))
         for entry, part in zip(answer.json()["matches"], parts, strict=False):
             # Nothing is compared that a side lacks, and what decides is told.
             assert entry["match"] == (entry["score"] > entry["threshold"])
@@ -423,8 +420,7 @@ class TestServing:
         full = record(OTHERS, 0)
         part = {"given": full["given"], "surname": full["surname"], "rec": 17, "born": None}
         for model in ("customers", "encoded"):
-            answer = served.http.post("/similarity", json={"model": model, "left": full, "right": part})
-            assert answer.status_code == 200, answer.text
+            answered(served.http.post("/similarity", json={"model": model, "left": full, "right": part}))
 
     def test_a_number_in_quotes_is_a_number_as_in_a_file(self, served: RunningServer) -> None:
         plain, other = record(OTHERS, 0), record(OTHERS, 1)
@@ -455,8 +451,7 @@ class TestServing:
     ) -> None:
         for model in ("customers", "encoded"):
             body = {"model": model, "left": record(OTHERS, 0) | change, "right": record(OTHERS, 1)}
-            answer = served.http.post("/similarity", json=body)
-            assert answer.status_code == 422
+            answer = answered(served.http.post("/similarity", json=body), 422)
             assert answer.json()["field"] == field
             assert said in answer.json()["detail"]
 
@@ -506,7 +501,6 @@ class TestServing:
             (tmp_path / f"{name}.json").write_text(json.dumps(record(OTHERS, row)))
         sides = (str(tmp_path / "a.json"), str(tmp_path / "b.json"))
         found = served.cli("match", *sides, "--fpr", "0.2", "--model", "customers", "--json")
-        assert found.returncode == 0, found.stderr
         assert json.loads(found.stdout)["pairs"][0]["decision"] == "match"
         # Files of a spreadsheet are the same records, whatever the model's columns hold; so is what comes in by a pipe.
         for name, row in (("a", 0), ("b", 1)):
@@ -517,7 +511,7 @@ class TestServing:
             again = served.cli("match", "-", sides[1], "--fpr", "0.2", "--model", "customers", "--json")
         assert json.loads(again.stdout)["pairs"] == json.loads(found.stdout)["pairs"], again.stderr
         (tmp_path / "a.csv").write_text("given,weight\nana,heavy\n")
-        refused = served.cli("match", *sides, "--fpr", "0.2", "--model", "customers")
+        refused = served.cli("match", *sides, "--fpr", "0.2", "--model", "customers", ends=2)
         assert "line 2, column 'weight': is 'heavy'; expected a number" in " ".join(
             refused.stderr.replace("│", " ").split()
         )

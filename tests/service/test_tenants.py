@@ -17,7 +17,7 @@ from pairmark.service.api.routers import guarded_routes
 from pairmark.service.app import TRUSTED, create_app, embedded
 from pairmark.service.keys import Grants, Keys
 from tests.service.conftest import Deployment, people
-from tests.serving import PATIENCE_S
+from tests.serving import PATIENCE_S, answered
 
 pytestmark = pytest.mark.each_database
 
@@ -183,8 +183,7 @@ def test_no_body_reaches_anothers_names(house: House) -> None:
         assert answer.status_code == 404, (path, options, answer.text)
         assert HIDDEN not in without_request(answer, "acme/../beta/veiledname"), answer.text
     # A refusal lists models of the tenant alone.
-    answer = own.post("/similarity", json={"model": "acme/none", **scores})
-    assert answer.status_code == 404
+    answer = answered(own.post("/similarity", json={"model": "acme/none", **scores}), 404)
     assert "acme/faces" in answer.text
     assert "beta" not in answer.text
     assert own.post("/similarity", json=scores).json()["model"]["name"] == "acme/faces"
@@ -220,8 +219,7 @@ def test_an_admin_of_a_tenant_makes_keys_of_it_alone(house: House) -> None:
     assert rotated["tenant"] == "acme"
     foreign, none = (own.delete(f"/keys/{id}") for id in (house.keys["beta"].id, "0" * 12))
     assert foreign.status_code == none.status_code == 404
-    refused = own.get("/webhooks")
-    assert refused.status_code == 403
+    refused = answered(own.get("/webhooks"), 403)
     assert refused.json()["detail"] == (
         "the key is of the tenant 'acme'; this is for all tenants and needs a key of none with the scope 'admin'"
     )
@@ -231,8 +229,7 @@ def test_exports_reads_of_rows_and_refused_logins_are_in_the_audit_log(house: Ho
     own = house.client("acme")
     own.get("/models/acme/faces/versions/1/export").raise_for_status()
     own.get("/datasets/acme/people/rows?limit=2").raise_for_status()
-    wrong = own.post("/login", data={"key": "pm_000000000000_wrong"})
-    assert wrong.status_code == 403
+    answered(own.post("/login", data={"key": "pm_000000000000_wrong"}), 403)
     seen = {one["action"]: one for one in own.get("/audit").json()["items"]}
     assert seen["version.export"]["resource"] == "model:acme/faces:1"
     assert seen["dataset.read"]["after"] == {"start": 0, "rows": 2}

@@ -11,7 +11,7 @@ import pytest
 from pairmark.service.db import Database
 from pairmark.service.runtime.catalogue import Catalogue
 from tests.service.runtime.test_catalogue import add_model, move
-from tests.serving import RunningServer, serving
+from tests.serving import RunningServer, answered, serving
 
 TTL_S = "0.2"
 
@@ -45,9 +45,9 @@ def test_keys_and_sessions_work_and_end_at_the_other_service_at_once(
 
 
 def signed_in(server: RunningServer, key: str) -> str:
-    answer = server.http.post("/login", data={"key": key})
-    assert answer.status_code == 303, answer.text
-    cookie = answer.headers["set-cookie"].partition(";")[0]
+    cookie = (
+        answered(server.http.post("/login", data={"key": key}), 303).headers["set-cookie"].partition(";")[0]
+    )
     server.http.cookies.clear()
     return cookie
 

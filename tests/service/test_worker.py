@@ -19,9 +19,8 @@ from sklearn.datasets import load_digits
 from pairmark.service.jobs.worker import Worker
 from pairmark.service.processes import child_environment, return_memory
 from pairmark.service.settings import Settings
-from tests.serving import PAIRMARK
+from tests.serving import PAIRMARK, children_of, ended, until
 
-PATIENCE_S = 120.0
 LONG = {"n_estimators": 10_000, "max_depth": 6, "n_pairs": 20_000}
 SECONDS_LONG = {"n_estimators": 1_500, "max_depth": 3, "leaf_depth": 2, "n_pairs": 2_000}
 
@@ -56,14 +55,6 @@ def submit(deployment, **changes):
     return deployment.queue.submit(deployment.request(dataset="digits", model="digits", **changes)).id
 
 
-def until(condition, what):
-    deadline = time.monotonic() + PATIENCE_S
-    while not (found := condition()):
-        assert time.monotonic() < deadline, f"never: {what}"
-        time.sleep(0.05)
-    return found
-
-
 def fitting(deployment, job_id, attempt=1):
     """The job once its fit is under way in that attempt."""
 
@@ -74,24 +65,6 @@ def fitting(deployment, job_id, attempt=1):
         )
 
     return until(look, f"attempt {attempt} is fitting")
-
-
-def children_of(pid):
-    """Process ids of the children of a process that still run."""
-    listed = subprocess.run(
-        ["ps", "-e", "-o", "pid=,ppid=,stat="], capture_output=True, text=True, check=True
-    ).stdout
-    rows = [line.split() for line in listed.splitlines()]
-    return [int(child) for child, parent, state in rows if int(parent) == pid and not state.startswith("Z")]
-
-
-def gone(pid):
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    stat = Path(f"/proc/{pid}/stat")
-    return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] == "Z"
 
 
 def test_a_worker_trains_digits_from_queue_to_production(quick, caplog):
@@ -118,7 +91,7 @@ def test_the_job_of_a_killed_worker_is_finished_once_by_another(quick, start):
     (child,) = children_of(first.pid)
     first.kill()
     first.wait()
-    until(lambda: gone(child), "the child of the killed worker is gone")
+    until(lambda: ended(child), "the child of the killed worker is gone")
     start()
     until(lambda: quick.queue.get(job_id).state == "succeeded", "the job succeeds")
     job = quick.queue.get(job_id)
@@ -137,7 +110,7 @@ def test_a_running_job_is_cancelled_within_two_seconds(quick, start):
     quick.queue.cancel(job_id)
     until(lambda: quick.queue.get(job_id).state == "cancelled", "the job is cancelled")
     assert time.monotonic() - asked < 2.0
-    assert gone(child)
+    assert ended(child)
     assert quick.store.page().items == []
     # The worker goes on with what comes next.
     following = submit(quick)
@@ -151,7 +124,7 @@ def test_a_stopped_worker_gives_its_job_back_at_once(quick, start):
     (child,) = children_of(worker.pid)
     worker.send_signal(signal.SIGTERM)
     assert worker.wait(timeout=10) == 0
-    assert gone(child)
+    assert ended(child)
     job = quick.queue.get(job_id)
     assert (job.state, job.attempts[0].outcome) == ("queued", "released")
     claim = quick.queue.leases.claim("another")

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +25,7 @@ from pairmark.service.runtime.versions import LoadedVersion
 from pairmark.service.settings import Settings
 from tests.service.conftest import Deployment, people
 from tests.service.galleries.gallery_cases import rows
-from tests.serving import ROOT, free_port
+from tests.serving import dask_process, free_port, until
 
 pytestmark = pytest.mark.nightly
 
@@ -38,34 +36,18 @@ class Cluster:
     """A scheduler and its workers, each a process of its own, as on other machines."""
 
     def __init__(self, folder: Path, environment: dict[str, str]) -> None:
-        self._folder, self._environment = folder, environment
-        self._port = free_port()
-        self.address = f"tcp://127.0.0.1:{self._port}"
-        self._running: list[subprocess.Popen[bytes]] = []
-        self._start("scheduler", "--host", "127.0.0.1", "--port", str(self._port), "--no-dashboard")
+        self._start = partial(dask_process, folder, environment)
+        self._running = ExitStack()
+        self.stop = self._running.close
+        port = free_port()
+        self.address = f"tcp://127.0.0.1:{port}"
+        scheduler = self._start("scheduler", "--host", "127.0.0.1", "--port", str(port))
+        self._running.enter_context(scheduler)
         self.workers = [self.add_worker() for _ in range(2)]
 
-    def add_worker(self) -> subprocess.Popen[bytes]:
-        return self._start("worker", self.address, "--nthreads", "1", "--no-nanny", "--no-dashboard")
-
-    def _start(self, *words: str) -> subprocess.Popen[bytes]:
-        with (self._folder / f"{len(self._running)}.log").open("w") as log:
-            self._running.append(
-                subprocess.Popen(
-                    [sys.executable, "-m", f"distributed.cli.dask_{words[0]}", *words[1:]],
-                    cwd=ROOT,
-                    env=self._environment,
-                    stdout=log,
-                    stderr=log,
-                )
-            )
-        return self._running[-1]
-
-    def stop(self) -> None:
-        for process in self._running:
-            if process.poll() is None:
-                process.send_signal(signal.SIGKILL)
-            process.wait()
+    def add_worker(self) -> Any:
+        worker = self._start("worker", self.address, "--nthreads", "1", "--no-nanny")
+        return self._running.enter_context(worker)
 
 
 @pytest.fixture(scope="module")
@@ -216,12 +198,7 @@ def test_what_was_erased_leaves_the_workers_memory(
         assert before
         galleries.erase("forgotten", id=hit.id)
         galleries.views.keep_up()
-        deadline = time.monotonic() + 30
-        while held() >= before and time.monotonic() < deadline:
-            time.sleep(0.1)
-        assert not held() >= before
+        until(lambda: not held() >= before, "what was erased is let go", 30)
         both(galleries, "forgotten", version, queries)
         galleries.delete("forgotten")
-        while held() and time.monotonic() < deadline:
-            time.sleep(0.1)
-        assert not held()
+        until(lambda: not held(), "nothing of the gallery is held", 30)

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import insert, update
 
 from pairmark.service.db import Database, bump_revision
-from pairmark.service.errors import AmbiguousModel, ModelNotCapable, NotReady, UnknownModel
+from pairmark.service.errors import AmbiguousModel, NotReady, UnknownModel
 from pairmark.service.keys import Keys
 from pairmark.service.runtime.catalogue import Catalogue
 from pairmark.service.tables import AliasRow, ModelRow, ModelVersion
@@ -52,33 +52,6 @@ def move(database: Database, name: str, version: int) -> None:
     with database.write() as session:
         session.execute(update(AliasRow).where(AliasRow.model_id == f"id-{name}").values(version=version))
         bump_revision(session)
-
-
-def test_references(database: Database) -> None:
-    add_model(database, "faces", versions=3, production=2)
-    view = Catalogue(database, 0.2).read()
-    assert view.resolve("faces", "match").version == 2
-    assert view.resolve("faces@production", "match").version == 2
-    assert view.resolve("faces:3", "match").version == 3
-    assert view.resolve(None, "match").version == 2
-    for ref in (
-        "voices",
-        "faces@staging",
-        "faces:4",
-        "faces:",
-        "faces:0",
-        "faces:１",
-        "faces:-1",
-        "faces@",
-        "",
-        "@",
-        "\ud800",
-    ):
-        with pytest.raises(UnknownModel):
-            view.resolve(ref, "match")
-    with pytest.raises(ModelNotCapable) as caught:
-        view.resolve("faces", "embed")
-    assert caught.value.facts["capabilities"] == ["match", "similarity"]
 
 
 def test_without_a_name_the_only_model_that_can_is_used(database: Database) -> None:
