@@ -360,12 +360,6 @@ def test_units_that_hardly_differ_are_told() -> None:
         operating_point(GOOD.scores, GOOD.same, 0.5, units=spelled, listing="random-people")
 
 
-def test_units_may_be_names() -> None:
-    named = np.array([f"person {i}" for i in range(20)])[GOOD.units]
-    by_name = operating_point(GOOD.scores, GOOD.same, 0.5, units=named)
-    assert by_name == operating_point(GOOD.scores, GOOD.same, 0.5, units=GOOD.units)
-
-
 def test_a_band_holds_at_all_of_its_steps() -> None:
     world = People(m=400, effect=0.4, n_pairs=20_000)
     drawn = world.draw(np.random.default_rng(3))
