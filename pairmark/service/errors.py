@@ -8,8 +8,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
-from pairmark.schemas.base import FORMS
-
 
 class PairmarkError(Exception):
     """Something went wrong that a person can act on; a subclass's docstring is its title.
@@ -233,6 +231,9 @@ def invalid_field(problems: Sequence[Any], *place: str) -> InvalidInput:
     field = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in places).lstrip(".")[:200]
     message = "is missing" if first["type"] == "missing" else _in_words(first["msg"])
     if first["type"] == "string_pattern_mismatch":
+        # Here: every command imports this file, and none needs pydantic to say what it does.
+        from pairmark.schemas.base import FORMS
+
         message = f"expected {FORMS[first['ctx']['pattern']]}"
     elif _ALTERNATIVE.fullmatch(str(first["loc"][-1])):
         tried = [_in_words(other["msg"]) for other in problems[:4] if other["loc"][:-1] == first["loc"][:-1]]
