@@ -42,6 +42,19 @@ def verify(keys: Keys, key: str) -> ActiveKey | None:
         return match_key(active_keys(session), key)
 
 
+def test_a_key_works_until_it_is_revoked(keys: Keys) -> None:
+    made = keys.create("ci", ["train", "score"])
+    found = verify(keys, made.key)
+    assert found is not None
+    assert (found.id, found.name) == (made.id, "ci")
+    assert found.allows("score")
+    assert not found.allows("admin")
+    revoked = keys.revoke(made.id)
+    assert revoked.revoked_at is not None
+    assert verify(keys, made.key) is None
+    assert keys.revoke(made.id) == revoked
+
+
 def test_a_resource_that_does_not_exist_is_told_with_names_like_it(keys: Keys, database: Database) -> None:
     with database.write() as session:
         session.add_all([ModelRow(id=name, name=name, created_at=1.0) for name in ("people", "a/peoples")])
@@ -151,7 +164,7 @@ def test_rotation_lets_both_work_for_a_while(keys: Keys, monkeypatch: pytest.Mon
     assert verify(keys, new.key) is not None
     with pytest.raises(UnknownKey):
         keys.rotate("nobody")
-    assert keys.revoke(new.id) == keys.revoke(new.id)
+    keys.revoke(new.id)
     with pytest.raises(Conflict, match="revoked"):
         keys.rotate(new.id)
 
