@@ -29,8 +29,10 @@ LEARNERS: dict[str, dict[str, Any]] = {
     "metric": {"learner": "metric"},
     "forest": {"learner": "similarity-forest", "params": {"n_estimators": 20, "random_state": 0}},
 }
-MOST_MEMORY = {"metric": 3.0, "forest": 2.0}
-"""Over raw vectors: a metric keeps them as they are and as they are compared."""
+MOST_MEMORY = 2.0
+"""Over raw vectors, of which a search reads one form."""
+GIVEN_BACK_S = 32.0
+"""Twice a minute the service gives back what it has freed: after an import, as much as the vectors."""
 MOST_BESIDE = {"p50": 1.5, "p99": 3.0}
 _BATCH, _IMPORTED, _SEARCHES = 1_000, 50_000, 100
 
@@ -118,6 +120,7 @@ def run(preset: Preset) -> Result:
                 empty = gallery.resident()
                 enrolled = gallery.enroll(rows[_BATCH:], _BATCH)
                 gallery.waits(rows[:2])
+                time.sleep(GIVEN_BACK_S)
                 memory = (gallery.resident() - empty) / rows[_BATCH:].nbytes
                 alone = gallery.waits(rows[:_SEARCHES])
                 with gallery.upserting(rows):
@@ -134,7 +137,7 @@ def run(preset: Preset) -> Result:
                         **{f"{name_of} ms beside upserts": 1e3 * beside[name_of] for name_of in MOST_BESIDE},
                     }
                 )
-                claim(f"{name}: memory over raw vectors", memory, MOST_MEMORY[name])
+                claim(f"{name}: memory over raw vectors", memory, MOST_MEMORY)
                 for share, most in MOST_BESIDE.items():
                     claim(
                         f"{name}: {share} of a search beside upserts over alone",

@@ -280,22 +280,14 @@ class MetricSimilarity(PairScorerMixin, EmbedderMixin, BaseEstimator):
         )
 
     def _index_arrays(self, vectors: Matrix) -> dict[str, Any]:
-        """The gallery whitened and scaled, once."""
-        if self._compares_as_given(vectors):
-            return {LENGTHS: lengths(vectors)} if self._code == kernels.DOT else {}
-        prepared = self._prepared(vectors)
-        if _is_csr(prepared) or self._code != kernels.DOT:
-            return {"prepared": prepared}
-        return {"prepared": prepared, LENGTHS: lengths(prepared)}
-
-    def _compares_as_given(self, vectors: Matrix) -> bool:
-        """Whether rows are prepared already: then an index need not hold them twice."""
-        return (
-            not self.whiten
-            and not _is_csr(vectors)
-            and self.metric != "cosine"
-            and self.n_features_in_ % kernels.LANES == 0
-        )
+        """The gallery whitened and scaled, once; rows that are compared as they are need not be held twice."""
+        lanes_fit = self.n_features_in_ % kernels.LANES == 0
+        as_given = lanes_fit and self.metric != "cosine" and not self.whiten and not _is_csr(vectors)
+        prepared = vectors if as_given else self._prepared(vectors)
+        arrays = {} if as_given else {"prepared": prepared}
+        if self._code == kernels.DOT and not _is_csr(prepared):
+            arrays[LENGTHS] = lengths(prepared)
+        return arrays
 
     def _search_form(self, queries: Matrix, index: GalleryIndex) -> SearchForm | None:
         gallery, prepared = index.arrays.get("prepared", index.vectors), self._prepared(queries)

@@ -401,8 +401,7 @@ class Identification:
                 summary=summary,
             )
             repository.store_scores(row, probes.records, probes.seq, probes.size)
-            repository.add(session, row)
-            repository.add_probes(session, row, drawn_subjects, bodies)
+            repository.add_calibration(session, row, drawn_subjects, bodies)
         return calibration_out(state, row)
 
     def calibration(self, name: str, id: str) -> GalleryCalibrationOut:

@@ -77,11 +77,6 @@ def locked_row(session: Session, name: str) -> GalleryRow | None:
     return session.scalar(statement.with_for_update())
 
 
-def add(session: Session, row: GalleryRow | GalleryCalibrationRow) -> None:
-    session.add(row)
-    session.flush()
-
-
 def remove_gallery(session: Session, gallery_id: int) -> None:
     """Delete the gallery's row, calibrations and probes; its items go by `remove_orphans`."""
     for table in (GalleryProbe, GalleryCalibrationRow):
@@ -418,10 +413,12 @@ def find_calibration(session: Session, gallery_id: int, id: str) -> GalleryCalib
     return row if row is not None and row.gallery_id == gallery_id else None
 
 
-def add_probes(
+def add_calibration(
     session: Session, row: GalleryCalibrationRow, subjects: Sequence[str], bodies: Sequence[bytes]
 ) -> None:
-    """Keep the probes of a calibration; those of earlier ones of the same version go."""
+    """Keep a calibration and its probes; those of earlier ones of the same version go."""
+    session.add(row)
+    session.flush()
     table = GalleryCalibrationRow
     earlier = select(table.id).where(
         table.gallery_id == row.gallery_id,
