@@ -119,7 +119,8 @@ def phone(cell: str) -> str | None:
     plain = folded(cell)
     if plain is None:
         return None
-    digits = re.sub(r"\D", "", _EXTENSION.sub("", _WHOLE.sub("", plain)))
+    # Most are digits already.
+    digits = plain if plain.isdecimal() else re.sub(r"\D", "", _EXTENSION.sub("", _WHOLE.sub("", plain)))
     return digits.lstrip("0")[-9:] or plain
 
 
@@ -152,8 +153,8 @@ def street(cell: str) -> str | None:
         )
     words = []
     for word in words_of(plain):
-        end = next((end for end in STREET_ENDS if word.endswith(end) and len(word) > len(end) + 1), None)
-        words += [word] if end is None else [word.removesuffix(end), end]
+        end = word.endswith(STREET_ENDS) and next(end for end in STREET_ENDS if word.endswith(end))
+        words += [word.removesuffix(end), end] if end and len(word) > len(end) + 1 else [word]
     return number + PART + " ".join(STREET_WORDS.get(word, word) for word in words)
 
 
