@@ -49,7 +49,7 @@ def add(link_id: str, turn: int, reported: int) -> None:
             with suppress(InvalidInput):
                 links.edit(link_id, EntitiesEdit(merge=[f"k{turn}-{number - 5}", name]), EVERY_NAME)
         if number % 7 == 0:
-            folders.fold(link_id, EVERY_NAME)
+            folders.rewrite(link_id, EVERY_NAME)
 
 
 def main(link_id: str, rounds: int) -> None:

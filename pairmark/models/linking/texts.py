@@ -17,22 +17,19 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from pairmark.models.core.arrays import Bool, Float64, Int32, Int64
-from pairmark.models.linking.kernels import nominate
+from pairmark.models.core.arrays import Bool, Float64, Int64
 from pairmark.models.records.comparators import tokenised
 from pairmark.models.records.compare import LinkField
 from pairmark.models.records.kernels import tokens
-from pairmark.models.records.neighbours import cell_keys, distinct_codes
+from pairmark.models.records.neighbours import RankedKeys, cell_keys
 
 if TYPE_CHECKING:
     import duckdb
 
 CUT: Final = 0.5
-_N_NEAREST, _MOST_POSTINGS, _COMMON = 10, 1_000, 0.2
-"""Records that each is held against; rows that are looked at for them; terms of a larger share of rows are left out."""
+_MOST_POSTINGS, _COMMON = 1_000, 0.2
+"""Rows that are looked at for the nearest of each; terms of a larger share of rows are left out."""
 _MOST_CHARS = 2_000
-_GRAM_SHARE, _UNIT = 0.25, 256.0
-"""What a trigram is worth of a word; worth is counted in whole numbers, so that sums do not depend on their order."""
 _GRAM_CHARS, _MOST_GRAMS = 400, 20_000_000
 """The longest texts whose trigrams count, and of how many characters of all rows, about."""
 _FEW, _LEAST_CODE, _LEAST_NUMBER = 20, 4, 5
@@ -120,23 +117,16 @@ def link_texts(
     is_alone : of each table, whether none of its rows can be linked to another of it.
     cut : links score above it. one_to_one : links are each other's best.
     """
-    terms, n = Terms.of(words, numbers), tables.size
-    row = np.arange(n)
-    near = terms.nearest(row, tables, is_alone, _N_NEAREST).ravel()
-    row = np.repeat(row, _N_NEAREST)
-    a, b = np.divmod(distinct_codes((np.minimum(near, row) * n + np.maximum(near, row))[near >= 0]), n)
+    terms = Terms.of(words, numbers)
+    a, b = terms.keys.pairs(tables, is_alone, _MOST_POSTINGS, _COMMON)
     score = terms.scores(a, b)
-    return TextLinks(terms, a, b, score, _links(a, b, score, n, cut, one_to_one))
+    return TextLinks(terms, a, b, score, _links(a, b, score, tables.size, cut, one_to_one))
 
 
 class Terms(NamedTuple):
-    """Terms of rows: those of row r are ``terms[starts[r]:starts[r + 1]]``, by how often they occur, the rarest first;
-    ``counts`` of the rows that have them, and whether each is a trigram, or a code that few have."""
+    """Terms of rows, words and trigrams, and which of them are codes that few have."""
 
-    starts: Int64
-    terms: Int32
-    counts: Int64
-    is_gram: Bool
+    keys: RankedKeys
     is_code: Bool
 
     @classmethod
@@ -158,46 +148,18 @@ class Terms(NamedTuple):
             common = np.unique(keys[np.isin(rows, queries)])
             places = np.minimum(np.searchsorted(common, keys), common.size - 1)
             keys, rows = (of[common[places] == keys] for of in (keys, rows))
-        distinct, terms = np.unique(keys, return_inverse=True)
-        order = np.argsort(np.bincount(terms, minlength=distinct.size), kind="stable")
-        rank = np.empty_like(order)
-        rank[order] = np.arange(order.size)
-        # A row has a term once, however often it says it.
-        codes = distinct_codes(rows.astype(np.int64) * distinct.size + rank[terms])
-        starts = np.searchsorted(codes, np.arange(n + 1) * distinct.size)
-        by_row = np.asarray(codes % max(distinct.size, 1), dtype=np.int32)
-        counts = np.bincount(by_row, minlength=distinct.size)
-        hashes_of_codes = cells.hashes[is_code] & ~np.int64(1)
-        is_rare = counts <= min(_FEW, max(n // 100, _LEAST_CODE))
-        return cls(
-            starts,
-            by_row,
-            counts,
-            (distinct[order] & 1) > 0,
-            is_rare & np.isin(distinct[order], hashes_of_codes),
-        )
+        ranked = RankedKeys.of(keys, rows, n)
+        is_rare = ranked.counts <= min(_FEW, max(n // 100, _LEAST_CODE))
+        return cls(ranked, is_rare & np.isin(ranked.keys, cells.hashes[is_code] & ~np.int64(1)))
 
     def nearest(self, rows: Int64, tables: Int64, is_alone: Bool, n_nearest: int) -> Int64:
-        """The rows that share most with each of ``rows``, best first, (r, n_nearest); -1 where there are no more.
-
-        ``tables`` and ``is_alone`` are those of `link_texts`. No rule of candidates has a say in it.
-        """
-        best = np.full((rows.size, n_nearest), -1)
-        worth = np.log2((1 + tables.size) / np.maximum(self.counts, 1)) * np.where(
-            self.is_gram, _GRAM_SHARE, 1
-        )
-        worth[self.counts > max(_COMMON * tables.size, 2)] = 0
-        whole = np.round(_UNIT * worth).astype(np.int64)
-        by_term = self._matrix(np.ones(self.counts.size, dtype=np.int8)).tocsc()
-        queries = rows, _MOST_POSTINGS, best, np.zeros_like(best)
-        listed = by_term.indptr.astype(np.int64), by_term.indices.astype(np.int32)
-        nominate(self.starts, self.terms, *listed, whole, tables, is_alone, *queries)
-        return best
+        """`RankedKeys.nearest`: no rule of candidates has a say in it."""
+        return self.keys.nearest(rows, tables, is_alone, n_nearest, _MOST_POSTINGS, _COMMON)
 
     def scores(self, a: Int64, b: Int64) -> Float64:
         """Cosines of pairs of rows, with what their codes say."""
-        n = self.starts.size - 1
-        words = self._matrix(np.where(self.is_gram, 0.0, np.log((1 + n) / (1 + self.counts))))
+        keys, n = self.keys, self.keys.starts.size - 1
+        words = self._matrix(np.where(keys.is_gram, 0.0, np.log((1 + n) / (1 + keys.counts))))
         norms = np.sqrt(words.power(2).sum(axis=1))
         score = _products(words, a, b) / np.maximum(norms[a] * norms[b], _LEAST_NORM)
         codes = self._matrix(self.is_code.astype(np.float64))
@@ -208,8 +170,8 @@ class Terms(NamedTuple):
 
     def _matrix(self, weights: NDArray[Any]) -> Any:
         """(n, t) sparse rows of the terms that weigh something."""
-        shape = self.starts.size - 1, weights.size
-        matrix = csr_array((weights[self.terms], self.terms, self.starts), shape=shape, copy=True)
+        starts, ranks = self.keys.starts, self.keys.ranks
+        matrix = csr_array((weights[ranks], ranks, starts), shape=(starts.size - 1, weights.size), copy=True)
         matrix.eliminate_zeros()
         return matrix
 

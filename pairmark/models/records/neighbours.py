@@ -106,6 +106,70 @@ def nominate(
     return candidates
 
 
+class RankedKeys(NamedTuple):
+    """Keys of rows, by number, those that fewest rows have first: row r has ``ranks[starts[r]:starts[r + 1]]``,
+    each once. ``keys`` and ``counts`` are those of the numbers."""
+
+    starts: Int64
+    ranks: NDArray[np.int32]
+    keys: Int64
+    counts: Int64
+
+    @classmethod
+    def of(cls, keys: Int64, rows: NDArray[np.int32], n: int) -> RankedKeys:
+        """From (k,) keys and the one of ``n`` rows that has each."""
+        distinct, numbers = np.unique(keys, return_inverse=True)
+        order = np.argsort(np.bincount(numbers, minlength=distinct.size), kind="stable")
+        rank = np.empty_like(order)
+        rank[order] = np.arange(order.size)
+        codes = distinct_codes(rows.astype(np.int64) * distinct.size + rank[numbers])
+        starts = np.searchsorted(codes, np.arange(n + 1) * distinct.size)
+        ranks = np.asarray(codes % max(distinct.size, 1), dtype=np.int32)
+        return cls(starts, ranks, distinct[order], np.bincount(ranks, minlength=distinct.size))
+
+    @property
+    def is_gram(self) -> Bool:
+        """Of each key, whether it is a trigram."""
+        return (self.keys & 1) > 0
+
+    def nearest(
+        self,
+        rows: Int64,
+        tables: Int64,
+        is_alone: Bool,
+        n_nearest: int,
+        max_postings: int,
+        common: float = 1.0,
+    ) -> Int64:
+        """The rows that share most with each of ``rows``, best first, (r, n_nearest); -1 where there are no more.
+
+        Parameters
+        ----------
+        tables : (n,) of each row. is_alone : of each table, whether none of its rows is told for another of it.
+        max_postings : rows that are looked at for each. common : keys of a larger share of rows say nothing.
+        """
+        best, n = np.full((rows.size, n_nearest), -1), tables.size
+        worth = np.log2((1 + n) / np.maximum(self.counts, 1)) * np.where(self.is_gram, _GRAM_SHARE, 1.0)
+        worth = np.maximum(np.round(_UNIT * worth), 1) * (self.counts <= max(common * n, 2))
+        by_key = np.repeat(np.arange(n), np.diff(self.starts))[np.argsort(self.ranks, kind="stable")]
+        offsets = np.concatenate([[0], np.cumsum(self.counts)]).astype(np.int64)
+        queries = rows, max_postings, best, np.zeros_like(best)
+        listed = offsets, by_key.astype(np.int32), worth.astype(np.int64)
+        kernels.nominate_each(self.starts, self.ranks, *listed, tables, is_alone, *queries)
+        return best
+
+    def pairs(
+        self, tables: Int64, is_alone: Bool, max_postings: int, common: float = 1.0
+    ) -> tuple[Int64, Int64]:
+        """Pairs of each row with its `N_NEAREST`, the lower row first, ascending, each once; see `nearest`."""
+        n = tables.size
+        rows = np.arange(n)
+        near = self.nearest(rows, tables, is_alone, N_NEAREST, max_postings, common).ravel()
+        rows = np.repeat(rows, N_NEAREST)
+        codes = distinct_codes((np.minimum(near, rows) * n + np.maximum(near, rows))[near >= 0])
+        return np.divmod(codes, n)
+
+
 def candidate_pairs(
     comparators: Comparators, records: Prepared, n_left: int | None = None
 ) -> tuple[Int64, Int64]:
@@ -116,48 +180,16 @@ def candidate_pairs(
     n_left : rows of the left table, which come first; None: there is one table, and the lower row is left.
     """
     n = records.n
-    if n_left is None:
-        query, row = _nominate_each(comparators, records, slice(0, n), slice(0, n), N_NEAREST + 1)
-        query, row = query[query != row], row[query != row]
-        left, right = np.minimum(query, row), np.maximum(query, row)
-    else:
-        sides = slice(0, n_left), slice(n_left, n)
-        forth = _nominate_each(comparators, records, sides[0], sides[1], N_NEAREST)
-        back = _nominate_each(comparators, records, sides[1], sides[0], N_NEAREST)
-        left, right = np.concatenate([forth[0], back[1]]), np.concatenate([forth[1], back[0]])
-    codes = distinct_codes(left * n + right)
-    return codes // n, codes % n
+    keys = RankedKeys.of(*keys_of(comparators, records), n)
+    tables = (np.arange(n) >= (n if n_left is None else n_left)).astype(np.int64)
+    max_postings = int(np.clip(_ALL_POSTINGS // max(n, 1), 3_000, MAX_POSTINGS))
+    return keys.pairs(tables, np.array([n_left is not None] * 2), max_postings)
 
 
 def distinct_codes(codes: Int64) -> Int64:
     """Codes from 0, ascending and each once: `numpy.unique` hashes them, which takes many times as long."""
     codes = np.sort(codes)
     return codes[np.diff(codes, prepend=-1) > 0]
-
-
-def _nominate_each(
-    comparators: Comparators, records: Prepared, queries: slice, rows: slice, n_candidates: int
-) -> tuple[Int64, Int64]:
-    """For each of some records the others that share most with it: (c,) rows of either, by query.
-
-    Parameters
-    ----------
-    queries, rows : parts of the records, without steps.
-    """
-    keys, owners = keys_of(comparators, records)
-    of_rows = (owners >= rows.start) & (owners < rows.stop)
-    postings = Postings.of(keys[of_rows], owners[of_rows] - np.int32(rows.start))
-    starts = np.searchsorted(owners, np.arange(records.n + 1))
-    nominations = []
-    most = int(np.clip(_ALL_POSTINGS // max(records.n, 1), 3_000, MAX_POSTINGS))
-    for query in range(queries.start, queries.stop):
-        own = np.unique(keys[starts[query] : starts[query + 1]])
-        [(nominated, _)] = nominate(own, [postings], [None], [rows.stop - rows.start], n_candidates, most)
-        nominations.append(nominated)
-    sizes = [nominated.size for nominated in nominations]
-    owner = np.repeat(np.arange(queries.start, queries.stop), sizes)
-    neighbour = np.concatenate(nominations) if nominations else owner
-    return owner.astype(np.int64), (neighbour + rows.start).astype(np.int64)
 
 
 def _best(touched: Any, totals: Any, n: int) -> tuple[NDArray[np.intp], NDArray[np.int64]]:

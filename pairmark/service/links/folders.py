@@ -109,47 +109,32 @@ class LinkFolders:
             now, tenant = self._db.now(session), tenant_of(row.name)
             record(session, now, action, f"links:{row.id}", after=facts, tenant=tenant)
         if number + 1 >= _MOST_ADDED:
-            self.fold(link_id, names)
+            self.rewrite(link_id, names)
         return True
 
-    def fold(self, link_id: str, names: VisibleNames) -> None:
-        """Write a folder that has what was added; whoever is faster does it."""
-        blob, n_added, key, *_ = self._rewrite(link_id, names, lambda results: ())
-        with self._db.write() as session:
-            row, _ = self.find(session, link_id, names, lock=True)
-            if row.blob == blob:
-                self._replace(session, row, key, n_added)
-        delete_unused(self._db, self._blobs, [blob, key])
-
-    def erase(self, link_id: str, names: VisibleNames, erasure: Erasure) -> int:
-        """Put a changed folder in the place of a job's; returns how many items of its reviews were erased."""
-        blob, n_added, key, counts, refs = self._rewrite(link_id, names, erasure)
-        with self._db.write() as session:
-            row, _ = self.find(session, link_id, names, lock=True)
-            if row.blob != blob or repository.count_additions(session, link_id) != n_added:
-                raise Conflict("somebody else changed these links meanwhile; look at them and try again")
-            self._replace(session, row, key, n_added)
-            row.summary = {**(row.summary or {}), **counts}
-            now, tenant = self._db.now(session), tenant_of(row.name)
-            record(session, now, "links.erase", f"links:{row.id}", after=counts, tenant=tenant)
-            of_links = filter(None, (row.summary.get(which) for which in REVIEWS))
-            n = sum(reviews.erase_of_review(session, review, refs) for review in of_links)
-        delete_unused(self._db, self._blobs, [blob])
-        return n
-
-    def _rewrite(
-        self, link_id: str, names: VisibleNames, erasure: Erasure
-    ) -> tuple[str, int, str, dict[str, int], Sequence[str]]:
-        """The blob that was read and how many additions, the new one and what it has, and what was erased."""
+    def rewrite(self, link_id: str, names: VisibleNames, erasure: Erasure = lambda _: ()) -> int:
+        """Put a folder that has what was added, and lacks what is erased, in the place of a job's; returns how many
+        items of its reviews were erased. Where nothing is, somebody else may be faster; else that is a `Conflict`."""
         blob, added = self._moment(link_id, names)
         with self._blobs.workspace() as out:
             with rewrite_results(Stored(self._blobs.folder(blob), added), out) as results:
                 refs = erasure(results)
             with open_results(Stored(out)) as results:
                 counts = results.counts()
-            return blob, len(added), self._blobs.put_folder(out), counts, refs
-
-    def _replace(self, session: Session, row: LinkRow, key: str, n_added: int) -> None:
-        hold(session, self._blobs, key)
-        row.blob = key
-        repository.drop_additions(session, row.id, n_added)
+            key, n = self._blobs.put_folder(out), 0
+        with self._db.write() as session:
+            row, _ = self.find(session, link_id, names, lock=True)
+            if refs:
+                if row.blob != blob or repository.count_additions(session, link_id) != len(added):
+                    raise Conflict("somebody else changed these links meanwhile; look at them and try again")
+                row.summary = {**(row.summary or {}), **counts}
+                now, tenant = self._db.now(session), tenant_of(row.name)
+                record(session, now, "links.erase", f"links:{row.id}", after=counts, tenant=tenant)
+                of_links = filter(None, (row.summary.get(which) for which in REVIEWS))
+                n = sum(reviews.erase_of_review(session, review, refs) for review in of_links)
+            if row.blob == blob:
+                hold(session, self._blobs, key)
+                row.blob = key
+                repository.drop_additions(session, row.id, len(added))
+        delete_unused(self._db, self._blobs, [blob, key])
+        return n

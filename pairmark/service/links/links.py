@@ -45,7 +45,7 @@ from pairmark.service.reviews.populations import sizes_of
 from pairmark.service.runtime.operating_points import OperatingPoints, PointRequest
 from pairmark.service.settings import Settings
 from pairmark.service.store.versions import VersionStore
-from pairmark.service.tables import DatasetRow, JobRow, LinkRow, ModelVersion
+from pairmark.service.tables import DatasetRow, JobRow, LinkRow, ModelVersion, ReviewRow
 
 _LEARNER = "fellegi-sunter"
 _ATTEMPTS = 20
@@ -296,7 +296,7 @@ class Links:
             n_links, refs = by_hand.erase(results, name)
             return refs
 
-        n_items = self._folders.erase(link_id, names, change)
+        n_items = self._folders.rewrite(link_id, names, change)
         self._resolvers.drop([link_id])
         self._db.truncate_log()
         with self._db.read() as session:
@@ -326,9 +326,8 @@ class Links:
             record(
                 session, self._db.now(session), "links.delete", f"links:{row.id}", tenant=tenant_of(row.name)
             )
-            for review in [repository.review_of(session, row, which) for which in REVIEWS]:
-                if review is not None:
-                    reviews.delete_review(session, review.id)
+            for review in filter(None, [repository.review_of(session, row, which) for which in REVIEWS]):
+                reviews.delete_review(session, review.id)
             repository.remove(session, link_id)
             self._resolvers.drop([link_id])
             blob = row.blob
@@ -398,42 +397,47 @@ def _check_previous(row: LinkRow, params: dict[str, Any]) -> None:
 
 def _out(session: Session, row_and_state: tuple[LinkRow, str]) -> LinksOut:
     row, state = row_and_state
-    params, summary = row.request, row.summary or {}
-    facts: dict[str, Any] = {name: params.get(name) for name in ("model", "one_to_one", "previous")}
-    tables = params["tables"]
-    facts |= {"left": tables[0], "right": tables[1] if len(tables) > 1 else None}
-    facts |= {"tables": tables, "unique": params["unique"] or []}
-    facts["request"] = {
-        name: params[name] for name in LinksRequest.model_fields if params.get(name) not in (None, [], False)
-    }
-    review = repository.review_of(session, row)
+    params, summary = row.request, dict(row.summary or {})
+    opened = {which: repository.review_of(session, row, which) for which in REVIEWS}
+    review, missed, recall = (opened[which] for which in REVIEWS)
     if review is not None and summary.get("false_links") is not None:
-        progress = review.progress
-        progress_facts = {name: progress[name] for name in ("judged", "enough", "expected_more")}
-        progress_facts |= {
-            "bound": None,
-            "bound_of": sum(sizes_of(review)),
-            "by_hand": summary.get("by_hand", 0),
-        }
-        if progress["judged"]:
-            n_false = round(progress["bound"] * progress_facts["bound_of"]) + progress_facts["by_hand"]
-            progress_facts["bound"] = min(1.0, n_false / max(summary["links"], 1))
-            progress_facts["enough"] = progress_facts["bound"] <= review.at_most
-            if not progress_facts["enough"]:
-                # After changes by hand it may lack what the review has.
-                progress_facts["expected_more"] = progress_facts["expected_more"] or None
-            progress_facts |= dict.fromkeys(("estimate", "check", "unknown", "judge"))
-        summary = summary | {"false_links": summary["false_links"] | progress_facts}
-    missed = repository.review_of(session, row, "missed_review")
+        summary["false_links"] = summary["false_links"] | _judged(review, summary)
     if missed is not None:
-        progress_facts = {name: missed.progress[name] for name in ("bound", "judged", "enough")}
-        progress_facts["bound"] = progress_facts["bound"] if progress_facts["judged"] else None
-        summary = summary | {"missed_links": progress_facts | {"review": missed.id}}
-    recall = repository.review_of(session, row, "recall_review")
+        bound = missed.progress["bound"] if missed.progress["judged"] else None
+        known = {name: missed.progress[name] for name in ("judged", "enough")}
+        summary["missed_links"] = known | {"bound": bound, "review": missed.id}
     if recall is not None:
-        progress_facts = recall.progress["recall"] | {"confidence": recall.confidence, "review": recall.id}
-        summary = summary | {"recall": progress_facts}
-    summary = summary | {"review": None if review is None else review.id}
-    return LinksOut.model_validate(
-        facts | {"id": row.id, "state": state, "created_at": row.created_at} | summary
-    )
+        known = {"confidence": recall.confidence, "review": recall.id}
+        summary["recall"] = recall.progress["recall"] | known
+    tables = params["tables"]
+    facts: dict[str, Any] = {name: params.get(name) for name in ("model", "one_to_one", "previous")} | {
+        "id": row.id,
+        "state": state,
+        "created_at": row.created_at,
+        "tables": tables,
+        "left": tables[0],
+        "right": tables[1] if len(tables) > 1 else None,
+        "unique": params["unique"] or [],
+        "request": {
+            name: params[name]
+            for name in LinksRequest.model_fields
+            if params.get(name) not in (None, [], False)
+        },
+    }
+    return LinksOut.model_validate(facts | summary | {"review": None if review is None else review.id})
+
+
+def _judged(review: ReviewRow, summary: dict[str, Any]) -> dict[str, Any]:
+    """What judgements say of the share of false links; those that were made by hand since count as false."""
+    progress, size, by_hand = review.progress, sum(sizes_of(review)), summary.get("by_hand", 0)
+    facts = {name: progress[name] for name in ("judged", "enough", "expected_more")}
+    facts |= {"bound": None, "bound_of": size, "by_hand": by_hand}
+    if progress["judged"]:
+        n_false = round(progress["bound"] * size) + by_hand
+        bound = min(1.0, n_false / max(summary["links"], 1))
+        facts |= {"bound": bound, "enough": bound <= review.at_most}
+        facts |= dict.fromkeys(("estimate", "check", "unknown", "judge"))
+        if not facts["enough"]:
+            # After changes by hand it may lack what the review has.
+            facts["expected_more"] = progress["expected_more"] or None
+    return facts

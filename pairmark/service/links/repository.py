@@ -28,8 +28,8 @@ def find(session: Session, link_id: str, *, lock: bool = False) -> tuple[LinkRow
     return None if row is None else (row[0], row[1])
 
 
-def review_of(session: Session, row: LinkRow, which: str = "review") -> ReviewRow | None:
-    """The review of a job's links, while there is one; or another of `folders.REVIEWS`."""
+def review_of(session: Session, row: LinkRow, which: str) -> ReviewRow | None:
+    """One of `folders.REVIEWS` of a job's links, while there is one."""
     review = (row.summary or {}).get(which)
     return None if review is None else session.get(ReviewRow, review)
 
