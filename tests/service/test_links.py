@@ -26,8 +26,8 @@ from pairmark.models.linking import engine, mixture
 from pairmark.models.records.compare import LinkField
 from pairmark.schemas.links import LinksRequest, LinkSummary
 from pairmark.service.cli import main
-from pairmark.service.errors import InvalidInput
-from pairmark.service.links import by_hand
+from pairmark.service.errors import InvalidInput, PairmarkError
+from pairmark.service.links import by_hand, duck
 from pairmark.service.links.judging import Pair
 from pairmark.service.links.linking import link_files
 from pairmark.service.links.resolving import Resolver
@@ -452,6 +452,20 @@ def test_a_run_that_cannot_write_or_is_told_to_end_leaves_what_was_there(tmp_pat
     assert process.returncode == 143
     assert out.read_text() == "what was there"
     assert not [each.name for each in tmp_path.iterdir() if each.name not in ("t.csv", "links.csv", "home")]
+
+
+def test_a_full_disk_is_not_taken_for_too_little_memory(tmp_path: Path) -> None:
+    bounds = {"memory_limit": "32MB", "temp_directory": str(tmp_path), "threads": "1"}
+    rows = "SELECT md5(i::VARCHAR) AS cell FROM range(2000000) t(i)"
+    for sql, refused in (
+        (
+            f"SET max_temp_directory_size = '1MB'; CREATE TABLE sorted AS {rows} ORDER BY cell",
+            "no space left",
+        ),
+        (f"SELECT list(cell) FROM ({rows})", "takes more memory"),
+    ):
+        with pytest.raises(PairmarkError, match=refused), duck.duckdb_session(**bounds) as connection:
+            connection.execute(sql)
 
 
 def test_links_are_evaluated_against_a_column_or_pairs(tmp_path: Path) -> None:
