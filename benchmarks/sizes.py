@@ -33,10 +33,12 @@ SIZES = {
     "fit of the default": (600, 1_800, 5_400),
     "calibration": (500, 1_000, 2_000),
     "search by cosine, 100 queries": (20_000, 60_000, 200_000),
-    "links of a table": (10_000, 30_000, 90_000),
+    "links of people": (10_000, 100_000, 1_000_000),
+    "links of two tables of texts": (10_000, 30_000, 100_000),
     "label ranking forest": (1_000, 3_000, 9_000),
 }
-"""People of three rows, people of two, vectors, records and rows: three times as many with the preset ``full``."""
+"""People of three rows, people of two, vectors, records, records of each table, and rows: three times as many with the
+preset ``full``."""
 MOST = {"CPU, s": 3_600.0, "memory, MB": 16_000.0}
 
 
@@ -121,6 +123,25 @@ def _links(n: int, folder: Path) -> None:
         main(["link", str(folder / "people.csv"), "-o", str(folder / "links.csv"), "--json"])
 
 
+def _texts(n: int, folder: Path) -> None:
+    folder.mkdir()
+    rng = np.random.default_rng(0)
+    letters = np.array(list("abcdefghijklmnopqrstuvwxyz"))
+    words = ["".join(word) for word in rng.choice(letters, (5_000, 6))]
+    titles = [[words[at % 5_000] for at in row] for row in rng.zipf(1.3, (n, 12)).tolist()]
+    files = [folder / f"{name}.csv" for name in ("left", "right")]
+    for file in files:
+        with file.open("w", newline="") as stream:
+            writer = csv.writer(stream)
+            writer.writerow(["id", "title"])
+            for number, title in enumerate(titles):
+                # A twelfth of the words is lost, and their order, and half of the codes.
+                code = [f"x{number:06d}"] * int(rng.integers(2))
+                writer.writerow([f"{file.stem}{number}", " ".join([*rng.permutation(title)[:11], *code])])
+    with suppress(SystemExit):
+        main(["link", *map(str, files), "--id", "id", "-o", str(folder / "links.csv"), "--json"])
+
+
 def _ranks(n: int, folder: Path) -> None:
     X = _rows(n, 1)[0]
     ranks = np.argsort(np.argsort(X[:, :6] + X[:, 6:12], axis=1), axis=1).astype(float)
@@ -128,7 +149,7 @@ def _ranks(n: int, folder: Path) -> None:
 
 
 WORKS: dict[str, Callable[[int, Path], Any]] = dict(
-    zip(SIZES, (_fit, _calibration, _search, _links, _ranks), strict=True)
+    zip(SIZES, (_fit, _calibration, _search, _links, _texts, _ranks), strict=True)
 )
 
 if __name__ == "__main__":
