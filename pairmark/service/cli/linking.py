@@ -194,23 +194,17 @@ def link(
         raise typer.BadParameter(
             f"expected COLUMN:RULE, a rule being one of {', '.join(outputs.RULES)}", param_hint="--keep"
         )
-    for option, is_given, needed, target in (
-        ("--keep", keep, "--merged", merged),
-        ("--cells", cells, "--output", out),
-        ("--above", above is not None, "--output", out),
+    for option, is_given, needed, is_there in (
+        ("--keep", keep, "--merged", merged is not None),
+        ("--cells", cells, "--output", out is not None),
+        ("--above", above is not None, "--output", out is not None),
+        ("--recall", recall is not None, "--judge", judge),
     ):
-        if is_given and target is None:
+        if is_given and not is_there:
             raise typer.BadParameter(f"expected it with {needed}", param_hint=option)
     if strange := {*(unique or ())} - {*tables}:
         raise typer.BadParameter(f"{min(strange)} is none of the tables", param_hint="--unique")
-    before = None if previous is None else outputs.state_of(previous)
-    if previous is not None and before is None:
-        raise typer.BadParameter(
-            f"there is no {previous}.pairmark: only runs with -o {previous} leave one",
-            param_hint="--previous",
-        )
-    if recall is not None and not judge:
-        raise typer.BadParameter("expected it with --judge", param_hint="--recall")
+    before = None if previous is None else _state_of(previous, "--previous")
     numbered = [str(at) for at in range(1, len(tables) + 1)]
     with ExitStack() as stack:
         stack.enter_context(_ending_when_told())
@@ -318,11 +312,7 @@ def resolve(
     from pairmark.service.links.resolving import Resolver
     from pairmark.service.links.results import Stored, rewrite_results
 
-    folder = outputs.state_of(links)
-    if folder is None:
-        raise typer.BadParameter(
-            f"there is no {links}.pairmark: only runs with -o {links} leave one", param_hint="--links"
-        )
+    folder = _state_of(links, "--links")
     names, rows = duck.read_table(records)
     if id_column is not None and id_column not in names:
         raise typer.BadParameter(f"expected one of {', '.join(names)}", param_hint="--id")
@@ -366,6 +356,18 @@ def resolve(
             empty="no record is like one of the links",
         ),
     )
+
+
+def _state_of(links: Path, argument: str) -> Path:
+    """What the run left that wrote these links."""
+    from pairmark.service.links import outputs
+
+    folder = outputs.state_of(links)
+    if folder is None:
+        raise typer.BadParameter(
+            f"there is no {links}.pairmark: only runs with -o {links} leave one", param_hint=argument
+        )
+    return folder
 
 
 def _path_of(target: str, name: str, folder: Path) -> Path:

@@ -241,39 +241,29 @@ def _in_database(table: str) -> str:
 
 def read_whole(connection: Any, files: Sequence[Path], scratch: Path, limits: FileLimits) -> list[str]:
     """Table ``whole(row, c0, ...)`` of all columns of all tables as text; returns their names, each once."""
-    places: dict[str, int] = {}
-    names: list[str] = []
-    parts = []
-    start = 0
+    names: dict[str, str] = {}
     for at, path in enumerate(files):
         file = TableFile(
             path, scratch / f"whole{at}", format_of(None, path.name), limits, connection=connection
         )
-        own: dict[int, str] = {}
+        own: dict[str, str] = {}
         for name, cell in zip(file.names, file.cells, strict=True):
-            place = places.setdefault(key_of(name) or name, len(names))
-            if place in own:
-                # Of one table, both are kept.
-                place = len(names)
-            if place == len(names):
-                names.append(name)
-            own[place] = f"CAST({cell} AS VARCHAR)"
-        parts.append((file, own, start))
-        file.query(f"CREATE TEMP TABLE rows{at} AS SELECT count(*) AS n FROM {file.source}")
-        start += int(connection.execute(f"SELECT n FROM rows{at}").fetchone()[0])
+            key = key_of(name) or name
+            # Of one table, both are kept.
+            key = f"{key} {len(own)}" if key in own else key
+            names.setdefault(key, name)
+            own[key] = f"CAST({cell} AS VARCHAR) AS c{[*names].index(key)}"
+        file.query(f"CREATE TEMP TABLE whole{at} AS SELECT {', '.join(own.values())} FROM {file.source}")
+    tables = " UNION ALL BY NAME ".join(f"FROM whole{at}" for at in range(len(files)))
     connection.execute(
-        f"CREATE TEMP TABLE whole (row BIGINT, {', '.join(f'c{at} VARCHAR' for at in range(len(names)))})"
+        f"CREATE TEMP TABLE whole AS SELECT row_number() OVER () - 1 AS row, * FROM ({tables})"
     )
-    for file, own, first in parts:
-        cells = ", ".join(own.get(at, "NULL") for at in range(len(names)))
-        file.query(f"INSERT INTO whole SELECT row_number() OVER () - 1 + {first}, {cells} FROM {file.source}")
-    taken = {"entity", "records"}
-    for at, name in enumerate(names):
-        while name.casefold() in taken:
+    taken = ["entity", "records"]
+    for name in names.values():
+        while name.casefold() in map(str.casefold, taken):
             name += "_"
-        taken.add(name.casefold())
-        names[at] = name
-    return names
+        taken.append(name)
+    return taken[2:]
 
 
 def _merge(connection: Any, names: Sequence[str], keep: Mapping[str, str]) -> None:
