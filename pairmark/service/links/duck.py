@@ -28,8 +28,8 @@ def duckdb_session(**config: Any) -> Iterator[Any]:
     except duckdb.OutOfMemoryException as error:
         if "max_temp_directory_size" in str(error):
             raise StorageFailed(
-                "no space left for what does not fit in PAIRMARK_LINK_MEMORY_BYTES: free some where temporary files go "
-                "(PAIRMARK_HOME of the service, TMPDIR of the command), or allow more memory"
+                "no space left for what does not fit in PAIRMARK_LINK_MEMORY_BYTES: free some where the service keeps "
+                "artefacts, or the command temporary files (TMPDIR); or allow more memory"
             ) from error
         raise InvalidInput(
             "linking takes more memory than PAIRMARK_LINK_MEMORY_BYTES allows: allow more, or give fewer candidates"
