@@ -56,6 +56,9 @@ class ReviewSource(ReviewWindow):
             raise ValueError("expected exactly one of model, gallery and refs")
         if self.refs is not None and (self.gallery or self.version or self.since or self.until):
             raise ValueError("refs is a list of its own: leave out gallery, version, since and until")
+        for at, (left, right) in enumerate(self.refs or []):
+            if left == right:
+                raise ValueError(f"refs[{at}] pairs {left!r} with itself; expected two sides")
         for name, value in (("scores", self.scores), ("matches", self.matches)):
             if value is not None and (self.refs is None or len(value) != len(self.refs)):
                 raise ValueError(f"{name} has {len(value)} values; expected one for each of refs")

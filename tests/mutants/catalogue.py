@@ -69,8 +69,8 @@ WATCHED: dict[str, tuple[Row, ...]] = {
         (
             "a refusal tells a key that decides no threshold",
             "pairmark/service/runtime",
-            r'error\.facts\.pop\("alternatives", None\)',
-            "pass",
+            r'"alternatives": plain\(error\.alternatives\)\} if shows_scores',
+            '"alternatives": plain(error.alternatives)} if True',
         ),
         (
             "a key that only decides sends so many pairs a minute",

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import pytest
+from pydantic import ValidationError
 from sqlalchemy import func, select, update
 
 from pairmark.schemas.models import Policy, ReviewPolicy
@@ -349,6 +350,11 @@ def test_erased_names_count_as_wrong_and_are_gone(
 
 
 # ---------------------------------------------------------------- several at once, and what follows
+
+
+def test_no_side_is_judged_against_itself() -> None:
+    with pytest.raises(ValidationError, match=r"refs\[1\] pairs 'b' with itself"):
+        asked(source={"refs": [["a", "b"], ["b", "b"]]})
 
 
 def test_what_nobody_can_tell_raises_the_bound_and_no_alarm(reviews: Reviews) -> None:

@@ -155,9 +155,10 @@ class OperatingPoints:
         """The point, when it was computed before."""
         return self._points.get(request)
 
-    def compute(self, request: PointRequest) -> ServedPoint:
+    def compute(self, request: PointRequest, *, shows_scores: bool = False) -> ServedPoint:
         """The operating point (blocking: may read a calibration and search its tables). A refusal carries
-        ``smallest_fpr``, ``required_units`` and what other methods would answer (``alternatives``)."""
+        ``smallest_fpr``, ``required_units`` and, where scores are shown, the thresholds of other methods
+        (``alternatives``)."""
         calibration_id, fpr = request.calibration_id, request.fpr
         entry = self.fetch(calibration_id)
         calibration = entry.calibration
@@ -176,8 +177,8 @@ class OperatingPoints:
                 else [],
                 smallest_fpr=plain(error.smallest_fpr),
                 required_units=plain(error.required_units),
-                alternatives=plain(error.alternatives),
                 calibration_id=calibration_id,
+                **({"alternatives": plain(error.alternatives)} if shows_scores else {}),
                 **class_facts,
             ) from error
         except ValueError as error:

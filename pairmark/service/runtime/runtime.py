@@ -136,12 +136,7 @@ class Runtime:
         view = self.catalogue.view
         point = self.points.cached(request)
         if point is None:
-            try:
-                point = await asyncio.to_thread(self.points.compute, request)
-            except UnsupportedRate as error:
-                if not shows_scores:
-                    error.facts.pop("alternatives", None)
-                raise
+            point = await asyncio.to_thread(self.points.compute, request, shows_scores=shows_scores)
             if version is not None:
                 self.patterns.prepare(version.estimator, request)
         # A calibration of subjects is of the same people's rows.

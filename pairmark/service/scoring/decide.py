@@ -37,9 +37,13 @@ def shows_scores(
     name = None if version is None else version.entry.name
     if not grants.allows("decide") or grants.allows("score", name):
         return True
+    if rate is None:
+        # The order of what a search finds says which of two scores is higher.
+        raise Forbidden(
+            "the key may only decide: give fpr or fpir; no rate takes a key with score", scope="score"
+        )
     model = None if name is None else runtime.catalogue.view.models.get(name)
-    if rate is not None:
-        check_listed(rate, DECIDED_RATES if model is None else model.rates)
+    check_listed(rate, DECIDED_RATES if model is None else model.rates)
     return False
 
 
