@@ -168,7 +168,8 @@ def test_decisions_without_scores(deployment: RunningServer) -> None:
     assert len(ask("POST", "/match?fpr=0.2&model=people", content=body, headers=headers).content) == 1
     for path in ("/similarity", "/explain", "/embed"):
         assert ask.status("POST", path, json=pairs) == 403, path
-    found = ask("POST", "/galleries/people/search", json={"queries": X[0].tolist(), "k": 2}).json()
+    search = {"queries": X[0].tolist(), "k": 2, "fpr": 0.2}
+    found = ask("POST", "/galleries/people/search", json=search).json()
     assert found["results"][0][0]["id"] == "i0"
     probe = {"probe": X[0].tolist()}
     verified = ask("POST", "/galleries/people/subjects/s0/verify?fpr=0.2", json=probe).json()
