@@ -30,7 +30,7 @@ from pairmark.models.auto.candidates import (
     work_within,
 )
 from pairmark.models.auto.race import RACE_SHARE, Entry, IdentityTask, PairTask, Race, fitted
-from pairmark.models.classes.estimator import CLASSES, SimilarityClasses
+from pairmark.models.classes.estimator import CLASSES, SimilarityClasses, check_classes
 from pairmark.models.core.arrays import Bool, Float64, Int64
 from pairmark.models.core.artefact import ArtefactError
 from pairmark.models.core.base import Float32, GalleryIndex, Matrix, PairScorerMixin
@@ -255,7 +255,7 @@ class SimilarityAuto(GroupedRows, BaseEstimator):
         check_is_fitted(self)
         for model in getattr(self.model_, "models_", [self.model_]):
             if isinstance(model, SimilarityClasses):
-                model._check_classes(y)
+                check_classes(model.classes_, y)
         return super().score(X, y)
 
     def settled(self) -> Self:

@@ -182,14 +182,8 @@ class SimilarityClasses(GroupedRows, BaseEstimator):
     def score(self, X: ArrayLike, y: ArrayLike) -> float:
         """See `PairScorerMixin.score`; a `ValueError` names a class that `fit` did not see."""
         check_is_fitted(self)
-        self._check_classes(y)
+        check_classes(self.classes_, y)
         return super().score(X, y)
-
-    def _check_classes(self, y: ArrayLike) -> None:
-        """Refuse classes, (n,), that `fit` did not see."""
-        unknown = np.setdiff1d(y, y if self.classes_ is None else self.classes_)
-        if unknown.size:
-            raise ValueError(_JOINED.format(f"class {str(unknown[0])[:80]!r} was not in training"))
 
     def _check_params(self) -> None:
         super()._check_params()
@@ -300,6 +294,13 @@ class SimilarityClasses(GroupedRows, BaseEstimator):
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "weights_")
+
+
+def check_classes(known: NDArray[Any] | None, y: ArrayLike) -> None:
+    """Refuse classes, (n,), that are not among the known ones; None: these have no names."""
+    unknown = np.setdiff1d(y, y if known is None else known)
+    if unknown.size:
+        raise ValueError(_JOINED.format(f"class {str(unknown[0])[:80]!r} was not in training"))
 
 
 def _learned(
