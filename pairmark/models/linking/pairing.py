@@ -24,7 +24,9 @@ _FARTHEST, _FEWEST_NUMBERS, _ALIKE = 0.2, 50, 0.4
 """How far the distributions of two columns of numbers are apart at most, of how many numbers; and how near they are if
 they plainly hold the same."""
 _WORDS = frozenset({"name", "given", "surname", "text", "category", "city", "company", "id"})
-_NUMBERS = frozenset({"number", "degrees"})
+_NUMBERS, _CODES = frozenset({"number", "degrees"}), frozenset({"number", "id"})
+_LEAST_CODE = 5
+"""Characters of codes that one table has as numbers, without the zeros before them."""
 _SILENT = _NUMBERS | {"boolean"}
 """Kinds that cells may be taken for one in the place of another; kinds of which strangers share values."""
 
@@ -66,20 +68,23 @@ def pair_columns(left: Mapping[str, Held], right: Mapping[str, Held]) -> dict[tu
     columns = [[*left.values()], [*right.values()]]
     kinds = [[column.kind for column in table] for table in columns]
     alike = {
-        (at, other): kind if kind == called else "text"
+        (at, other): kind if kind == called else "id" if {kind, called} == _CODES else "text"
         for at, kind in enumerate(kinds[0])
         for other, called in enumerate(kinds[1])
-        if kind == called or {kind, called} <= _WORDS or {kind, called} == _NUMBERS
+        if kind == called or {kind, called} <= _WORDS or {kind, called} in (_NUMBERS, _CODES)
     }
     forms = cache(lambda side, at, kind: _forms(kind, columns[side][at].cells))
     numbers = cache(lambda side, at: _numbers(columns[side][at].cells))
     words = cache(lambda side, at: _words(columns[side][at].cells))
     by_values, by_words, by_numbers = np.zeros((3, len(left), len(right)))
     for (at, other), kind in alike.items():
-        if {kind, kinds[1][other]} & _NUMBERS:
+        if {kinds[0][at], kinds[1][other]} <= _NUMBERS:
             by_numbers[at, other] = _nearness(numbers(0, at), numbers(1, other))
         elif kind not in _SILENT:
             pair = forms(0, at, kind), forms(1, other, kind)
+            if {kinds[0][at], kinds[1][other]} == _CODES:
+                one, two = ({form for form in side if len(form) >= _LEAST_CODE} for side in pair)
+                pair = frozenset(one), frozenset(two)
             by_values[at, other] = _shared(*pair, columns[0][at].coverage, columns[1][other].coverage)
     shared = dict.fromkeys(_best(by_values, _PLAIN), "values")
     paired = [{at for at, _ in shared}, {other for _, other in shared}]

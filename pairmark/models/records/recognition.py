@@ -225,6 +225,8 @@ def common_kind(kinds: Sequence[str], cells: Sequence[Sequence[str | None]]) -> 
         ]
         days = sum(spreadsheet_date(cell) is not None for cell in others)
         return "date" if days > _MOSTLY * len(others) else None
+    if {*kinds} == {"id", "number"}:
+        return "id"
     if {"list"} < set(kinds):
         return "list"
     special = [kind for kind in kinds if kind not in _PLAIN]
