@@ -14,8 +14,8 @@ import pytest
 
 from pairmark.schemas.datasets import DatasetRequest
 from pairmark.schemas.galleries import ImportOptions
+from pairmark.service.datasets.arrays import Npz
 from pairmark.service.datasets.confined import UNPACKED_FREE, FileLimits, parsed
-from pairmark.service.datasets.reader import Npz
 from pairmark.service.errors import InvalidInput, TooLarge
 from pairmark.service.galleries.imports import confined_batches
 from pairmark.service.galleries.rows import RowErrors, VectorForm

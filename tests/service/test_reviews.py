@@ -22,7 +22,7 @@ from pairmark.service.reviews.recorder import DecisionRecorder
 from pairmark.service.reviews.repository import Deciding
 from pairmark.service.reviews.reviews import Reviews
 from pairmark.service.scoring.requests import PairRequest
-from pairmark.service.store import repository as store_repository
+from pairmark.service.store.versions import ensure_model
 from pairmark.service.tables import (
     DecisionCount,
     KeptDecision,
@@ -46,7 +46,7 @@ def reviews(database: Database) -> Reviews:
 @pytest.fixture
 def model_id(database: Database) -> str:
     with database.write() as session:
-        model = store_repository.ensure_model(session, "faces", 1.0)
+        model = ensure_model(session, "faces", 1.0)
         model.reviews = {}
         return model.id
 

@@ -114,15 +114,15 @@ def test_versions_are_compared_on_people_whom_neither_has_seen(deployment: Deplo
     X, y = people(60, 4, seed=12, first=900)
     X[:, 0] *= 30
     deployment.upload("later", X, y)
-    found = deployment.store.comparisons.compare("faces", worse, better, fpr=0.05, dataset="later")
+    found = deployment.store.reports.compare("faces", worse, better, fpr=0.05, dataset="later")
     (tpr,) = found.differences
     assert (found.people, tpr.measure, tpr.fpr) == (60, "tpr", [0.05])
     assert tpr.difference == pytest.approx(tpr.values[1] - tpr.values[0])
     assert tpr.interval is not None
     assert tpr.interval[0] <= tpr.difference <= tpr.interval[1]
-    again = deployment.store.comparisons.compare("faces", better, better, fpr=0.05, dataset="later")
+    again = deployment.store.reports.compare("faces", better, better, fpr=0.05, dataset="later")
     assert (again.differences[0].difference, again.differences[0].interval) == (0, (0, 0))
     with pytest.raises(
         InvalidInput, match=r"new to faces:1 and faces:2: of .*, .* were learned from and .* others"
     ):
-        deployment.store.comparisons.compare("faces", worse, better)
+        deployment.store.reports.compare("faces", worse, better)

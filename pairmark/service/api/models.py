@@ -239,7 +239,7 @@ async def compare(
         check_may(http, "train", name_of(query.dataset), unknown=UnknownDataset)
     first, second = (int(number) for number in query.versions.split(","))
     return await services.runtime.batch_place.run(
-        lambda: services.store.comparisons.compare(name, first, second, fpr=query.fpr, dataset=query.dataset)
+        lambda: services.store.reports.compare(name, first, second, fpr=query.fpr, dataset=query.dataset)
     )
 
 

@@ -18,8 +18,7 @@ from fastapi import Depends, Request
 from pairmark.schemas.admin import Level, Scope
 from pairmark.service.api.rates import Rates
 from pairmark.service.audit.log import AuditLog
-from pairmark.service.blobs import open_blobs
-from pairmark.service.blobs.collect import last_finished, sweep_unfinished
+from pairmark.service.blobs import last_finished, open_blobs, sweep_unfinished
 from pairmark.service.datasets.ingest import Datasets
 from pairmark.service.db import open_database
 from pairmark.service.errors import Forbidden, NotReady, PairmarkError, UnknownModel

@@ -15,7 +15,7 @@ from typing import Annotated
 import typer
 
 from pairmark.service.audit import Actor, acting
-from pairmark.service.cli import curves, linking, matching, models, operating, output, serving
+from pairmark.service.cli import linking, matching, models, operating, output, serving
 from pairmark.service.cli.options import Commands
 
 _POINT = re.compile(r"-\.?\d[^,\s]*,")
@@ -35,8 +35,8 @@ for command in (
     serving.worker,
     models.train,
     models.evaluate,
-    curves.plan,
-    curves.learning_curve,
+    matching.plan,
+    matching.learning_curve,
     models.report,
     matching.similarity,
     matching.match,

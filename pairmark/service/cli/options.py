@@ -7,6 +7,7 @@ import csv
 import functools
 import inspect
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -145,19 +146,17 @@ RightFile = Annotated[
 ]
 
 
+_COLUMN_TYPE = re.compile(r"(.+?):(date:[^:]*|[^:]+)")
+"""A name may hold colons; a date's format holds none."""
+
+
 def column_types(columns: list[str] | None) -> dict[str, str] | None:
     """Types by column; None where none is named."""
-    if not columns:
-        return None
-    wrong = [option for option in columns if ":" not in option]
+    types = {option: _COLUMN_TYPE.fullmatch(option) for option in columns or ()}
+    wrong = [option for option, match in types.items() if match is None]
     if wrong:
         raise typer.BadParameter(f"--column {wrong[0]!r}: expected NAME:TYPE, such as street:text")
-    # A name may hold colons; a date's format holds none.
-    parts = [
-        option.rsplit(":date:", 1) if ":date:" in option else option.rsplit(":", 1) for option in columns
-    ]
-    dated = [":date:" in option for option in columns]
-    return {name: f"date:{kind}" if date else kind for (name, kind), date in zip(parts, dated, strict=True)}
+    return {match[1]: match[2] for match in types.values() if match} or None
 
 
 def rate(text: str) -> float:

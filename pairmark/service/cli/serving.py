@@ -137,7 +137,7 @@ def _go_on_in_the_background(listener: socket.socket, url: str, log: Path) -> No
     # The child alone listens: when it ends, who waits for an answer hears of it.
     listener.close()
     output.say("starting; the first start on a machine compiles for up to a minute")
-    while not _is_ready(address):
+    while not _answers("/readyz", address):
         if os.waitpid(child, os.WNOHANG)[0]:
             output.complain(f"the service ended as it started: see {log}")
             raise typer.Exit(1)
@@ -148,12 +148,6 @@ def _go_on_in_the_background(listener: socket.socket, url: str, log: Path) -> No
         f"log {log}",
     )
     raise typer.Exit
-
-
-def _is_ready(address: tuple[Any, ...]) -> bool:
-    with suppress(OSError):
-        return _status_of("/readyz", address) == 200
-    return False
 
 
 def _require_a_key(config: Settings, host: str, wait: float) -> None:
@@ -206,35 +200,30 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-def _status_of(path: str, address: tuple[Any, ...]) -> int:
-    """What the service at a socket's address answers; an `OSError` where it does not."""
+def _answers(path: str, address: tuple[Any, ...]) -> bool:
+    """Whether the service at a socket's address answers well."""
     import http.client
+    import urllib.request
 
     host, port = address[:2]
-    reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
-    connection = http.client.HTTPConnection(reachable, port, timeout=300)
+    reachable = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
+    # No proxy knows the way to this machine.
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        connection.request("GET", path)
-        answer = connection.getresponse()
-        answer.read()
-        return answer.status
-    except http.client.HTTPException as error:
-        raise OSError(str(error)) from error
-    finally:
-        connection.close()
+        with opener.open(f"http://{reachable}:{port}{path}", timeout=300):
+            return True
+    except (OSError, http.client.HTTPException):
+        return False
 
 
 def announce(listener: socket.socket, url: str) -> None:
     """Say where the service is, once it answers there."""
-    try:
-        _status_of("/healthz", listener.getsockname())
-    except OSError:
-        return
-    # Said in plain text: drawing libraries would be imported while models are being loaded.
-    facts = {"url": url, "pid": os.getpid()}
-    sentence = f"Pairmark answers on {url}  (console at /, endpoints at /docs)"
-    sys.stdout.write((json.dumps(facts, indent=2) if output.wants_json() else sentence) + "\n")
-    sys.stdout.flush()
+    if _answers("/healthz", listener.getsockname()):
+        # Said in plain text: drawing libraries would be imported while models are being loaded.
+        facts = {"url": url, "pid": os.getpid()}
+        sentence = f"Pairmark answers on {url}  (console at /, endpoints at /docs)"
+        sys.stdout.write((json.dumps(facts, indent=2) if output.wants_json() else sentence) + "\n")
+        sys.stdout.flush()
 
 
 def answer(listener: socket.socket, workers: int) -> None:

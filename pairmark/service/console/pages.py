@@ -18,7 +18,6 @@ from pairmark.schemas.base import QueryModel
 from pairmark.schemas.jobs import JobState
 from pairmark.service.api.routing import GuardedRoute, needs
 from pairmark.service.api.services import InServices, may
-from pairmark.service.console import session
 from pairmark.service.console.frame import (
     HEADERS,
     HEADLINE_FPR,
@@ -28,6 +27,7 @@ from pairmark.service.console.frame import (
     listing,
     page,
     promise,
+    sign_in,
 )
 from pairmark.service.names import PRODUCTION, split_ref
 
@@ -545,4 +545,4 @@ def _static() -> StaticFiles:
     return StaticFiles(directory=HERE / "static")
 
 
-ROUTERS: Final = (router, session.router)
+ROUTERS: Final = (router, sign_in)

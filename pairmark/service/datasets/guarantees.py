@@ -181,27 +181,23 @@ def takes(fpr: float, n_calibration: int, counted: str, *, units: int | None = N
     )
 
 
-def possible_instead(
-    dataset: Mapping[str, Any], rows: int, fpr: float, *, protocol: str, count: int, different: float
-) -> list[str]:
+def possible_instead(dataset: Mapping[str, Any], rows: int, fpr: float, protocol: str) -> list[str]:
     """What there is instead of a target rate that a dataset cannot support, the easiest first, in words.
 
     Parameters
     ----------
-    dataset : its summary. protocol, count, different : the protocol asked for, and `units_of` the dataset under it.
+    dataset : its summary; its size says how many units it has (`units_of`). protocol : the one asked for.
     """
+    units = units_of(dataset, rows, protocol)
+    assert units is not None
+    count, different = units
     smallest = reach(round(_MOST * count), different_share=different).smallest_fpr
     needed = units_needed(fpr, different_share=different)["finite-sample"]
     ways = []
     if smallest is not None:
         ways.append(f"{in_percent(smallest)} from these data, named as the target rate")
     if protocol == "open-set":
-        samples, share = units_of(
-            n_labels=dataset["n_labels"],
-            rows=rows,
-            label_counts=dict(dataset["label_counts"]),
-            protocol="closed-set",
-        )
+        samples, share = units_of(dataset, rows, "closed-set") or units
         closed = reach(round(_MOST * samples), different_share=share).smallest_fpr
         if closed is not None and closed < (smallest or 1.0):
             whom = population_of(dataset["n_labels"])
@@ -295,16 +291,19 @@ def protocol_of(role: str, n_labels: int) -> Protocol | None:
     return "open-set" if n_labels >= OPEN_SET_FROM else None
 
 
-def units_of(
-    *, n_labels: int, rows: int, label_counts: Mapping[str, int], protocol: str
-) -> tuple[int, float]:
-    """Units of a dataset with identities, and the share of different pairs among them.
+def units_of(dataset: Mapping[str, Any], rows: int, protocol: str) -> tuple[int, float] | None:
+    """Units of a dataset with identities, and the share of different pairs among them; None where its size does not
+    say: a list of pairs, no labels.
 
-    ``label_counts`` : rows of the most frequent labels; the others weigh little.
+    Parameters
+    ----------
+    dataset : its summary, with the rows of the most frequent labels; the others weigh little.
     """
+    if dataset["n_pairs"] or dataset["n_labels"] < 2:
+        return None
     if protocol == "open-set":
-        return n_labels, 1.0
-    return rows, 1 - sum((count / rows) ** 2 for count in label_counts.values())
+        return dataset["n_labels"], 1.0
+    return rows, 1 - sum((count / rows) ** 2 for count in dict(dataset["label_counts"]).values())
 
 
 def dataset_guarantee(summary: Mapping[str, Any], rows: int) -> Promise | None:
@@ -315,7 +314,7 @@ def dataset_guarantee(summary: Mapping[str, Any], rows: int) -> Promise | None:
         return list_guarantee(summary["listed"]["units"], summary["listed"]["origin"])
     if summary.get("population"):
         return sample_guarantee(summary["n_drawn_different"], summary["population"])
-    return None if protocol is None else _guarantee_under(protocol, summary, rows)
+    return None if protocol is None or summary["ranking_labels"] else guarantee_under(protocol, summary, rows)
 
 
 def protocol_choices(summary: Mapping[str, Any], rows: int) -> list[ProtocolChoice]:
@@ -332,24 +331,22 @@ def protocol_choices(summary: Mapping[str, Any], rows: int) -> list[ProtocolChoi
             role=role,
             protocol=_PROTOCOLS[role],
             meaning=meaning,
-            promise=_guarantee_under(_PROTOCOLS[role], summary, rows),
+            promise=None if summary["ranking_labels"] else guarantee_under(_PROTOCOLS[role], summary, rows),
         )
         for role, meaning in meanings.items()
     ]
 
 
-def _guarantee_under(protocol: str, summary: Mapping[str, Any], rows: int) -> Promise | None:
-    n_labels = summary["n_labels"]
-    if summary["n_pairs"] or n_labels < 2 or summary["ranking_labels"]:
+def guarantee_under(
+    protocol: str, dataset: Mapping[str, Any], rows: int, fraction: float = CALIBRATION_FRACTION
+) -> Promise | None:
+    """What a dataset of that size could promise under a protocol; None where its size does not say."""
+    units = units_of(dataset, rows, protocol)
+    if units is None:
         return None
-    counts = dict(summary["label_counts"])
-    units, different = units_of(n_labels=n_labels, rows=rows, label_counts=counts, protocol=protocol)
-    population = population_of(n_labels) if protocol == "closed-set" else None
+    population = population_of(dataset["n_labels"]) if protocol == "closed-set" else None
     return expected_guarantee(
-        units,
-        protocol=protocol,
-        different_share=different,
-        population=population,
+        units[0], fraction, protocol=protocol, different_share=units[1], population=population
     )
 
 

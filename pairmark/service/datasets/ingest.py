@@ -1,30 +1,33 @@
-"""The entry point of datasets: uploads in, versions listed, data opened."""
+"""The entry point of datasets: uploads in, versions listed, data opened; and all their SQL."""
 
 from __future__ import annotations
 
 import hashlib
+import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal
 
+from sqlalchemy import String, and_, cast, or_, select, tuple_
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.orm import Session
 from starlette.datastructures import UploadFile
 
 from pairmark.schemas.base import Page, iso
 from pairmark.schemas.datasets import DatasetOut, DatasetRequest, Format, InspectionOut, RowOut, RowsOut
 from pairmark.service.audit.log import record
 from pairmark.service.blobs import Blobs, delete_unused, hold
-from pairmark.service.datasets import repository
 from pairmark.service.datasets.confined import FORMATS, FileLimits, format_of, parsed
 from pairmark.service.datasets.data import LabelledData, load_data, vector_of
 from pairmark.service.datasets.guarantees import dataset_guarantee, protocol_choices
 from pairmark.service.datasets.table_bodies import TableForm
-from pairmark.service.db import Database
-from pairmark.service.errors import Conflict, InvalidInput, TooLarge, storage_errors
+from pairmark.service.db import Database, among
+from pairmark.service.errors import Conflict, InvalidInput, TooLarge, UnknownDataset, storage_errors
 from pairmark.service.names import EVERY_NAME, VisibleNames, checked_name
 from pairmark.service.pagination import page_of, start_of
 from pairmark.service.settings import Settings
-from pairmark.service.tables import DatasetRow
+from pairmark.service.tables import DatasetName, DatasetRow, JobRow
 
 _CHUNK = 1 << 20
 
@@ -69,9 +72,10 @@ class Datasets:
             sha256 = digests.pop("sha256")
             options = request.model_dump(exclude={"name", "format"}, exclude_defaults=True)
             spec = {**options, "format": task["kind"], **digests, **({"chosen": True} if chosen else {})}
-            existing = self._existing(request.name, sha256, spec)
-            if existing is not None:
-                return existing
+            with self._db.read() as session:
+                row = _newest(session, request.name)
+            if row is not None and _is_of(row, sha256, spec) and self._blobs.exists(row.blob):
+                return dataset_out(row, existing=True)
             out = work / "dataset"
             out.mkdir()
             task |= {"function": "dataset", "out": str(out), "scratch": str(work / "scratch")}
@@ -84,13 +88,27 @@ class Datasets:
     def _registered(self, name: str, facts: dict[str, Any]) -> DatasetOut:
         with self._db.write() as session:
             hold(session, self._blobs, facts["blob"])
-            repository.lock_name(session, name)
-            row = repository.newest(session, name)
-            same = row is not None and row.sha256 == facts["sha256"]
-            if row is not None and same and row.summary["spec"] == facts["summary"]["spec"]:
+            # Nobody else adds versions under a name that exists meanwhile.
+            session.execute(select(DatasetName.name).where(DatasetName.name == name).with_for_update())
+            row = _newest(session, name)
+            if row is not None and _is_of(row, facts["sha256"], facts["summary"]["spec"]):
                 # The same upload, sent twice at once.
                 return dataset_out(row, existing=True)
-            row = repository.insert_version(session, name, {**facts, "created_at": self._db.now(session)})
+            # Numbers are never given twice, not even after a deletion.
+            insert = sqlite.insert if self._db.is_sqlite else postgresql.insert
+            following = session.scalar(
+                insert(DatasetName)
+                .values(name=name, next_version=2)
+                .on_conflict_do_update(
+                    index_elements=[DatasetName.name], set_={"next_version": DatasetName.next_version + 1}
+                )
+                .returning(DatasetName.next_version)
+            )
+            assert following is not None
+            own = {"id": secrets.token_hex(16), "version": following - 1, "created_at": self._db.now(session)}
+            row = DatasetRow(name=name, **own, **facts)
+            session.add(row)
+            session.flush()
             where = f"dataset:{row.name}:{row.version}"
             record(session, row.created_at, "dataset.create", where, after=_facts(row))
             return dataset_out(row)
@@ -131,23 +149,35 @@ class Datasets:
     def get(self, reference: str) -> DatasetOut:
         """The version that ``name`` (the newest) or ``name:version`` names, or `UnknownDataset`."""
         with self._db.read() as session:
-            return dataset_out(repository.dataset_of(session, reference))
+            return dataset_out(dataset_of(session, reference))
 
     def page(
         self, limit: int = 100, cursor: str | None = None, *, names: VisibleNames = EVERY_NAME
     ) -> Page[DatasetOut]:
         """Versions, newest first; of some names if given."""
         after = start_of(limit, cursor or None, float, str)
+        query = (
+            select(DatasetRow).order_by(DatasetRow.created_at.desc(), DatasetRow.id.desc()).limit(limit + 1)
+        )
+        if after is not None:
+            query = query.where(tuple_(DatasetRow.created_at, DatasetRow.id) < tuple_(*after))
         with self._db.read() as session:
-            rows = repository.page_of_datasets(session, limit + 1, after, names)
+            rows = session.scalars(query.where(among(names, DatasetRow.name))).all()
         return page_of(Page[DatasetOut], rows, limit, lambda row: (row.created_at, row.id), dataset_out)
 
     def delete(self, reference: str) -> DatasetOut:
         """Delete a version and its data; returns what it was. `Conflict` when a job that waits or runs reads it."""
         with self._db.write() as session:
-            row = repository.dataset_of(session, reference)
-            repository.lock_for_deletion(session, row)
-            jobs = repository.jobs_using(session, row.id)
+            # Who refers to it just now is waited for, and nobody else comes in.
+            row = dataset_of(session, reference, lock="exclusive")
+            reading = or_(
+                JobRow.dataset_id == row.id,
+                JobRow.unlabelled_id == row.id,
+                # The third table of links, and what follows it.
+                and_(JobRow.task == "link", cast(JobRow.params, String).contains(row.id)),
+            )
+            using = select(JobRow.id).where(JobRow.state.in_(("queued", "running")), reading)
+            jobs = session.scalars(using.order_by(JobRow.created_at).limit(5)).all()
             if jobs:
                 raise Conflict(
                     f"dataset {row.name}:{row.version} is used by job {jobs[0]}, which has not ended: cancel it or "
@@ -162,7 +192,7 @@ class Datasets:
                 f"dataset:{row.name}:{row.version}",
                 before=_facts(row),
             )
-            repository.remove(session, row)
+            session.delete(row)
         delete_unused(self._db, self._blobs, [blob])
         return out
 
@@ -186,7 +216,9 @@ class Datasets:
     def load(self, dataset_id: str) -> LabelledData:
         """Open a version's data by its id, memory-mapped; `CorruptArtefact` when its bytes do not have their sha256."""
         with self._db.read() as session:
-            row = repository.dataset_by_id(session, dataset_id)
+            row = session.get(DatasetRow, dataset_id)
+        if row is None:
+            raise UnknownDataset("the dataset was deleted meanwhile", dataset_id=dataset_id)
         return load_data(
             self._blobs.folder(row.blob),
             dataset_id=row.id,
@@ -194,13 +226,6 @@ class Datasets:
             version=row.version,
             sha256=row.sha256,
         )
-
-    def _existing(self, name: str, sha256: str, spec: dict[str, Any]) -> DatasetOut | None:
-        with self._db.read() as session:
-            row = repository.newest(session, name)
-        if row is None or row.sha256 != sha256 or row.summary["spec"] != spec:
-            return None
-        return dataset_out(row, existing=True) if self._blobs.exists(row.blob) else None
 
     def _take_all(
         self,
@@ -250,6 +275,43 @@ class Datasets:
         finally:
             (copy or stream).close()
         return target, digest.hexdigest()
+
+
+Lock = Literal["shared", "exclusive"]
+
+
+def dataset_of(session: Session, reference: str, *, lock: Lock | None = None) -> DatasetRow:
+    """The version that ``name`` (the newest) or ``name:version`` names, or `UnknownDataset`.
+
+    ``lock`` : until the transaction ends, keep others from deleting the row (shared: for who is about to refer to it)
+    or from referring to it (exclusive).
+    """
+    name, colon, version = reference.partition(":")
+    checked_name(name, "dataset")
+    if colon and not (version.isdecimal() and version.isascii() and len(version) < 10):
+        raise UnknownDataset(f"dataset {reference[:120]!r}: expected NAME or NAME:VERSION, e.g. {name}:1")
+    row = _newest(session, name, int(version) if colon else None, lock=lock)
+    if row is None:
+        raise UnknownDataset(
+            f"there is no dataset {reference[:120]!r}; GET /datasets or `pairmark datasets list` lists them",
+            dataset=reference[:120],
+        )
+    return row
+
+
+def _newest(
+    session: Session, name: str, version: int | None = None, *, lock: Lock | None = None
+) -> DatasetRow | None:
+    """The newest version under a name, or that of a number."""
+    query = select(DatasetRow).where(DatasetRow.name == name).order_by(DatasetRow.version.desc()).limit(1)
+    if version is not None:
+        query = query.where(DatasetRow.version == version)
+    return session.scalar(query if lock is None else query.with_for_update(read=lock == "shared"))
+
+
+def _is_of(row: DatasetRow, sha256: str, spec: dict[str, Any]) -> bool:
+    """Whether a version came of these bytes, read in this way."""
+    return row.sha256 == sha256 and row.summary["spec"] == spec
 
 
 def _name_of(file: Path | UploadFile) -> str | None:

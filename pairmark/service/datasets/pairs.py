@@ -15,7 +15,8 @@ from pairmark.models.pairs.lists import MOST_CONTRADICTORY, contradictory_pairs,
 from pairmark.schemas.datasets import Format
 from pairmark.service.datasets.confined import FileLimits
 from pairmark.service.datasets.data import DatasetPairs, LabelledData
-from pairmark.service.datasets.tabular import TableFile, in_lines
+from pairmark.service.datasets.tabular import TableFile
+from pairmark.service.datasets.text import in_lines
 from pairmark.service.datasets.writer import Codes, as_text, name_list
 from pairmark.service.errors import InvalidInput, PairmarkError
 

@@ -76,10 +76,6 @@ class Npy:
             raise AssertionError("numpy's headers leave room for the row count to grow")
         self._stream.close()
 
-    def abandon(self) -> None:
-        """Close the file as it is."""
-        self._stream.close()
-
     def _header(self) -> None:
         shape = (self.rows,) if self.width is None else (self.rows, self.width)
         npy_format.write_array_header_1_0(
@@ -109,19 +105,11 @@ class Codes:
             text = value if type(value) is str else as_text(value)
             code = code_of.get(text) if text is not None else None
             if code is None:
-                name = self._checked_name(text, first_row + offset)
+                name = checked_text(text, self._what, first_row + offset)
                 code = self.code_of.setdefault(label_of(name), len(self.code_of))
                 code_of[name] = code
             codes[offset] = code
         return codes
-
-    def _checked_name(self, text: str | None, row: int) -> str:
-        if text is None or not text.strip():
-            raise InvalidInput(
-                f"row {row + 1} has no {self._what}; expected one in every row: fill it in or leave the row out",
-                row=row + 1,
-            )
-        return checked_text(text, self._what, row)
 
     def in_order(self, codes: Sequence[NDArray[np.int64]]) -> tuple[list[str], NDArray[np.int64]]:
         """The strings in order, and the codes of all rows into them."""
@@ -206,12 +194,7 @@ class DatasetWriter:
                     field="keep",
                 )
         for offset, value in enumerate(block.ids or ()):
-            text = as_text(value)
-            if text is None or not text.strip():
-                raise InvalidInput(
-                    f"row {self.rows + offset + 1} has no id; expected one in every row", field="id"
-                )
-            self._ids.append(checked_text(text, "id", self.rows + offset))
+            self._ids.append(checked_text(as_text(value), "id", self.rows + offset, field="id"))
         self.rows += count
 
     def row_of(self) -> dict[str, int] | None:
@@ -266,11 +249,6 @@ class DatasetWriter:
         with (self.folder / FACTS).open("w") as stream:
             json.dump(facts, stream, sort_keys=True, ensure_ascii=True)
 
-    def close(self) -> None:
-        """Let go of the files; for when writing was given up."""
-        for file in self._files.values():
-            file.abandon()
-
     def _add_sparse(self, X: csr_array) -> None:
         X.sum_duplicates()
         data = np.asarray(X.data)
@@ -292,7 +270,8 @@ class DatasetWriter:
         return narrow
 
     def _refuse(self, row: int, column: int, value: Any) -> None:
-        name, number = self._feature(column), self.rows + row + 1
+        name = f"x{column}" if self.feature_names is None else self.feature_names[column]
+        number = self.rows + row + 1
         if math.isnan(value):
             what = "NaN (a missing value); expected a number: fill it in, leave the row out, or exclude the column"
         elif math.isinf(value):
@@ -300,9 +279,6 @@ class DatasetWriter:
         else:
             what = f"{value:.6g}, beyond the range of float32 (3.4e38); expected smaller: rescale the column"
         raise InvalidInput(f"row {number}, column {name!r} is {what}", row=number, column=name)
-
-    def _feature(self, column: int) -> str:
-        return f"x{column}" if self.feature_names is None else self.feature_names[column]
 
 
 def checked_positions(rankings: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -349,8 +325,14 @@ def as_text(value: Any) -> str | None:
     return str(value)
 
 
-def checked_text(text: str, what: str, row: int) -> str:
-    """The text, if every database and JSON can carry it."""
+def checked_text(text: str | None, what: str, row: int, **facts: str) -> str:
+    """The text, if there is some that every database and JSON can carry; ``facts`` go with a refusal."""
+    if text is None or not text.strip():
+        raise InvalidInput(
+            f"row {row + 1} has no {what}; expected one in every row: fill it in or leave the row out",
+            row=row + 1,
+            **facts,
+        )
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -48,7 +48,7 @@ from pairmark.service.reviews.repository import erase_of_gallery
 from pairmark.service.runtime.versions import LoadedVersion
 from pairmark.service.scheduling import Places
 from pairmark.service.settings import Settings
-from pairmark.service.store import repository as store_repository
+from pairmark.service.store.versions import find_model
 from pairmark.service.tables import GalleryItem, GalleryRow, ModelVersion
 
 log = logging.getLogger("pairmark.galleries")
@@ -113,7 +113,7 @@ class Galleries:
         reference = f"{entry.name}:{entry.version}"
         with self.database.write() as session:
             # Held, so that nobody deletes the version meanwhile.
-            model = store_repository.find_model(session, entry.name, lock=True)
+            model = find_model(session, entry.name, lock=True)
             if model is None or session.get(ModelVersion, (model.id, entry.version)) is None:
                 raise UnknownModel(f"{reference} was deleted", field="model")
             now = self.database.now(session)

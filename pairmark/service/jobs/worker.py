@@ -70,31 +70,28 @@ class Worker:
         """Work until ``stop`` is set; a job under way is then given back to the queue. With ``drain``, return when
         nothing is left to claim; with ``only_job``, after that job, if nobody else holds it. Returns how many attempts
         ran."""
-        with acting(Actor(name=f"worker {self.name}")):
-            return self._loop(stop or threading.Event(), drain=drain, only_job=only_job)
-
-    def _loop(self, stop: threading.Event, *, drain: bool, only_job: str | None) -> int:
-        attempts = 0
+        stop, attempts = stop or threading.Event(), 0
         logger.info("worker started", extra={"worker": self.name})
-        try:
-            while not stop.is_set():
-                self._mark_alive()
-                self._collect_leftovers()
-                claim = None
-                with self._logging_failure("no job could be claimed"):
-                    claim = self._leases.claim(self.name, only_job)
-                if claim is None:
-                    if drain or only_job is not None:
+        with acting(Actor(name=f"worker {self.name}")):
+            try:
+                while not stop.is_set():
+                    self._mark_alive()
+                    self._collect_leftovers()
+                    claim = None
+                    with self._logging_failure("no job could be claimed"):
+                        claim = self._leases.claim(self.name, only_job)
+                    if claim is not None:
+                        attempts += 1
+                        self._work(claim, stop)
+                    elif drain or only_job is not None:
                         break
-                    stop.wait(self.settings.poll_s)
-                    continue
-                attempts += 1
-                self._work(claim, stop)
-        finally:
-            with self._logging_failure("the worker could not sign off"):
-                self._leases.leave(self.name)
-            self._db.dispose()
-            logger.info("worker stopped", extra={"worker": self.name, "attempts": attempts})
+                    else:
+                        stop.wait(self.settings.poll_s)
+            finally:
+                with self._logging_failure("the worker could not sign off"):
+                    self._leases.leave(self.name)
+                self._db.dispose()
+                logger.info("worker stopped", extra={"worker": self.name, "attempts": attempts})
         return attempts
 
     @contextmanager
@@ -245,14 +242,10 @@ _CGROUP = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_b
 
 
 def memory_limit(settings: Settings) -> int:
-    """Most bytes that one job may take: the setting, or nine tenths of what this machine or container has."""
+    """Most bytes that one job may take: the setting, or nine tenths of what this machine has, or the container it runs
+    in where that is less."""
     if settings.job_memory_bytes is not None:
         return settings.job_memory_bytes
-    return int(_SHARE * machine_memory())
-
-
-def machine_memory() -> int:
-    """Bytes of memory of this machine, or of the container it runs in where that is less."""
     limit = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for name in _CGROUP:
         try:
@@ -260,7 +253,7 @@ def machine_memory() -> int:
         except (OSError, ValueError):
             # Absent, or "max".
             continue
-    return limit
+    return int(_SHARE * limit)
 
 
 def memory_in_use(group: int) -> int:

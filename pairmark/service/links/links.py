@@ -28,7 +28,7 @@ from pairmark.schemas.links import (
 from pairmark.service.audit.log import record
 from pairmark.service.blobs import Blobs, delete_unused
 from pairmark.service.caches import BoundedCache
-from pairmark.service.datasets.repository import dataset_of
+from pairmark.service.datasets.ingest import dataset_of
 from pairmark.service.db import Database
 from pairmark.service.errors import Conflict, CorruptArtefact, InvalidInput, ModelNotCapable
 from pairmark.service.jobs.queue import JobQueue
@@ -87,7 +87,7 @@ class Links:
 
         def prepare(session: Session) -> JobRow:
             rows = [
-                _table(dataset_of(session, ref, hold=True), _field(request, at))
+                _table(dataset_of(session, ref, lock="shared"), _field(request, at))
                 for at, ref in enumerate(request.datasets)
             ]
             names_of = [f"{row.name}:{row.version}" for row in rows]
@@ -98,7 +98,7 @@ class Links:
                 )
             version_of = dict(zip(request.datasets, names_of, strict=True))
             weighing = {
-                column: _table(dataset_of(session, ref, hold=True), f"frequencies.{column}")
+                column: _table(dataset_of(session, ref, lock="shared"), f"frequencies.{column}")
                 for column, ref in (request.frequencies or {}).items()
             }
             params.update(

@@ -24,8 +24,7 @@ from sqlalchemy import MetaData, delete, exists, inspect, select, text, update
 from pairmark import migrations
 from pairmark.models.core.artefact import file_sha256, fsync_path
 from pairmark.service.audit.log import record
-from pairmark.service.blobs import Blobs
-from pairmark.service.blobs.collect import all_named_blobs
+from pairmark.service.blobs import Blobs, all_named_blobs
 from pairmark.service.db import Database
 from pairmark.service.errors import (
     Conflict,

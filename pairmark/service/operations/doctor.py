@@ -10,14 +10,12 @@ from sqlalchemy import select, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from pairmark import migrations
-from pairmark.service.blobs import Blobs
-from pairmark.service.blobs.collect import all_named_blobs
+from pairmark.service.blobs import Blobs, all_named_blobs
 from pairmark.service.db import Database
 from pairmark.service.errors import PairmarkError
 from pairmark.service.settings import Settings
-from pairmark.service.store import repository
 from pairmark.service.store.store import ModelStore
-from pairmark.service.tables import Base
+from pairmark.service.tables import AliasRow, Base, GalleryRow, ModelRow, ModelVersion
 
 _RESTORE = "restore a backup into another PAIRMARK_HOME"
 
@@ -90,8 +88,18 @@ def _damaged_files(db: Database, blobs: Blobs) -> Iterator[str]:
 def unloadable(db: Database, blobs: Blobs, settings: Settings) -> Iterator[tuple[str, str]]:
     """Versions that an alias holds or a gallery uses and that do not load, or their calibration, with the reason."""
     store = ModelStore(db, blobs, settings)
+    held, served = (
+        select(table).where(table.model_id == ModelVersion.model_id, table.version == ModelVersion.version)
+        for table in (AliasRow, GalleryRow)
+    )
+    in_use = (
+        select(ModelRow.name, ModelVersion.version)
+        .join(ModelVersion, ModelVersion.model_id == ModelRow.id)
+        .where(held.exists() | served.exists())
+        .order_by(ModelRow.name, ModelVersion.version)
+    )
     with db.read() as session:
-        versions = repository.versions_in_use(session)
+        versions = session.execute(in_use).all()
     for name, version in versions:
         try:
             store.load(name, version)

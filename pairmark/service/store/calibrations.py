@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sqlalchemy import func, select
 
 from pairmark.models.calibration.calibration import Calibration
 from pairmark.models.core.artefact import ArtefactError, read_artefact, write_artefact
@@ -23,7 +24,7 @@ from pairmark.service.blobs import Blobs, delete_unused, hold
 from pairmark.service.datasets.data import LabelledData
 from pairmark.service.datasets.held_out import groups_of_rows, rows_for, stacked, stranger_rows, whole_dataset
 from pairmark.service.datasets.ingest import Datasets
-from pairmark.service.db import bump_revision
+from pairmark.service.db import among, bump_revision
 from pairmark.service.errors import (
     CalibrationOverlap,
     Conflict,
@@ -36,14 +37,14 @@ from pairmark.service.errors import (
 )
 from pairmark.service.names import EVERY_NAME, VisibleNames, checked_name, tenant_of
 from pairmark.service.pagination import page_of, start_of
-from pairmark.service.store import repository
 from pairmark.service.store.versions import (
     VersionStore,
+    add_calibration,
     calibration_out,
     imported_as,
     overlap_with,
 )
-from pairmark.service.tables import CalibrationRow, ModelVersion
+from pairmark.service.tables import CalibrationRow, ModelRow, ModelVersion
 
 KIND = "calibration"
 REFUSED = "these scores cannot be calibrated"
@@ -213,11 +214,21 @@ class Calibrations:
     ) -> Page[CalibrationOut]:
         """Calibrations, newest first: of ``names``."""
         after = start_of(limit, cursor, float, str)
+        row = CalibrationRow
+        query = (
+            select(row, ModelRow.name)
+            .outerjoin(ModelRow, ModelRow.id == row.model_id)
+            .where(among(names, func.coalesce(ModelRow.name, row.name)))
+            .order_by(row.created_at.desc(), row.id)
+        )
+        if after is not None:
+            at, last = after
+            query = query.where((row.created_at < at) | ((row.created_at == at) & (row.id > last)))
         with self._versions.db.read() as session:
-            rows = repository.page_calibrations(session, limit=limit + 1, after=after, names=names)
+            found = session.execute(query.limit(limit + 1)).all()
         return page_of(
             Page[CalibrationOut],
-            rows,
+            [(calibration, model) for calibration, model in found],
             limit,
             lambda row: (row[0].created_at, row[0].id),
             lambda row: calibration_out(*row),
@@ -345,12 +356,11 @@ class Calibrations:
                 hold(session, blobs, blob)
                 now = db.now(session)
                 if model is None:
-                    row = repository.add_calibration(session, new, now, model_id=None, version=None)
+                    row = add_calibration(session, new, now, model_id=None, version=None)
                 else:
-                    owner = self._versions.model_row(session, model[0])
-                    repository.find_model(session, owner.name, lock=True)
+                    owner = self._versions.model_row(session, model[0], lock=True)
                     version = self._versions.version_row(session, owner, model[1])
-                    row = repository.add_calibration(session, new, now, model_id=owner.id, version=model[1])
+                    row = add_calibration(session, new, now, model_id=owner.id, version=model[1])
                     if default or (default is None and version.calibration_id is None):
                         version.calibration_id = row.id
                 after = {
@@ -393,10 +403,11 @@ class Calibrations:
         """A calibration's row and its model's name, or `UnknownCalibration`."""
         askable = calibration_id.isascii() and calibration_id.isalnum() and len(calibration_id) <= 32
         with self._versions.db.read() as session:
-            entry = repository.find_calibration(session, calibration_id) if askable else None
-        if entry is None:
+            row = session.get(CalibrationRow, calibration_id) if askable else None
+            model = None if row is None or row.model_id is None else session.get(ModelRow, row.model_id)
+        if row is None:
             raise unknown_calibration(calibration_id)
-        return entry
+        return row, None if model is None else model.name
 
 
 def unknown_calibration(calibration_id: str) -> UnknownCalibration:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import numpy as np
@@ -117,12 +118,47 @@ def error_arrays(pairs: HeldOutPairs, scores: NDArray[np.float32]) -> dict[str, 
     return arrays
 
 
+def _pair_keys(left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.int64]:
+    """A number for each pair of rows, whichever side is left."""
+    return np.minimum(left, right).astype(np.int64) << 32 | np.maximum(left, right)
+
+
+def fold_arrays(
+    pairs: HeldOutPairs, scores: NDArray[np.float32], data: LabelledData
+) -> dict[str, NDArray[Any]]:
+    """What folds said of their pairs, rows by digest: a later version is compared with this, not with who knows all."""
+    rows, place = np.unique(data.row_hashes, return_inverse=True)
+    ends = np.stack([place[pairs.left], place[pairs.right]])
+    return {"fold_rows": rows, "fold_pairs": ends.astype(np.int32), "fold_scores": scores}
+
+
+def fold_scores(
+    arrays: Mapping[str, NDArray[Any]], pairs: HeldOutPairs, data: LabelledData
+) -> NDArray[np.float32]:
+    """(n,) what production's own folds said of these pairs when it was trained on them, as `fold_arrays` has it; NaN of
+    others."""
+    scores = np.full(len(pairs), np.nan, dtype=np.float32)
+    rows, own = arrays["fold_rows"], data.row_hashes
+    place = np.minimum(np.searchsorted(rows, own), rows.size - 1)
+    is_there = rows[place] == own
+    keys = _pair_keys(*arrays["fold_pairs"])
+    order = np.argsort(keys)
+    wanted = _pair_keys(place[pairs.left], place[pairs.right])
+    at = order[np.minimum(np.searchsorted(keys, wanted, sorter=order), keys.size - 1)]
+    is_scored = is_there[pairs.left] & is_there[pairs.right] & (keys[at] == wanted)
+    scores[is_scored] = arrays["fold_scores"][at[is_scored]]
+    return scores
+
+
 MANY_UNLIKE = 0.05
 """A larger share of rows unlike the calibration's is warned of."""
+FEWEST = 10
+"""People without whom a difference says nothing."""
 
 
 class Reports:
-    """What is known of versions: ROC, leaderboard, hardest errors, and how they do on data that came later."""
+    """What is known of versions: ROC, leaderboard, hardest errors, how they do on data that came later, and beside one
+    another."""
 
     def __init__(self, versions: VersionStore, calibrations: Calibrations) -> None:
         self._versions = versions
@@ -342,36 +378,6 @@ class Reports:
             )
         return points
 
-
-def leaderboard_of(row: ModelVersion) -> LeaderboardOut | None:
-    """A version's leaderboard; None where baselines were not measured."""
-    board = row.facts.get("leaderboard")
-    if board is None:
-        return None
-    return LeaderboardOut.model_validate({**board, "race": row.facts.get("race")})
-
-
-def _warnings(overlap: OverlapOut, protocol: str) -> list[str]:
-    warnings: list[Any] = []
-    if overlap.rows:
-        warnings.append(f"{overlap.rows} rows were trained on: these figures are too good")
-    if overlap.identities and protocol == "open-set":
-        warnings.append(
-            f"{overlap.identities} identities were trained on: these figures do not tell how unseen ones fare"
-        )
-    return warnings
-
-
-FEWEST = 10
-"""People without whom a difference says nothing."""
-
-
-class Comparisons:
-    """Compares versions."""
-
-    def __init__(self, versions: VersionStore, calibrations: Calibrations) -> None:
-        self._versions, self._calibrations = versions, calibrations
-
     def compare(
         self, name: str, first: int, second: int, *, fpr: float | None = None, dataset: str | None = None
     ) -> ComparisonOut:
@@ -467,3 +473,22 @@ class Comparisons:
         X = rows_for(estimator, spec_of(row.kind), data, self._versions.settings.max_dense_bytes)
         scores: NDArray[np.float32] = estimator.score_pairs(X, left, right)
         return scores
+
+
+def leaderboard_of(row: ModelVersion) -> LeaderboardOut | None:
+    """A version's leaderboard; None where baselines were not measured."""
+    board = row.facts.get("leaderboard")
+    if board is None:
+        return None
+    return LeaderboardOut.model_validate({**board, "race": row.facts.get("race")})
+
+
+def _warnings(overlap: OverlapOut, protocol: str) -> list[str]:
+    warnings: list[Any] = []
+    if overlap.rows:
+        warnings.append(f"{overlap.rows} rows were trained on: these figures are too good")
+    if overlap.identities and protocol == "open-set":
+        warnings.append(
+            f"{overlap.identities} identities were trained on: these figures do not tell how unseen ones fare"
+        )
+    return warnings

@@ -16,9 +16,11 @@ services, `Reports` says what is known of it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
+from sqlalchemy import ColumnElement, delete, select
 from sqlalchemy.orm import Session
 
 from pairmark.schemas.base import Page, iso
@@ -48,18 +50,32 @@ from pairmark.service.names import (
 )
 from pairmark.service.pagination import page_of, start_of
 from pairmark.service.settings import Settings
-from pairmark.service.store import repository
 from pairmark.service.store.calibrations import Calibrations
-from pairmark.service.store.reports import Comparisons, Reports
+from pairmark.service.store.reports import Reports
 from pairmark.service.store.subjects import SubjectCalibrations
 from pairmark.service.store.transfer import export_version, import_version
 from pairmark.service.store.versions import (
     VersionStore,
+    add_calibration,
     alias_out,
+    aliases_of,
+    ensure_model,
+    page_models,
+    page_versions,
     version_out,
     version_summary,
 )
-from pairmark.service.tables import AliasRow, CalibrationRow, ModelRow, ModelVersion
+from pairmark.service.tables import (
+    AliasChange,
+    AliasRow,
+    CalibrationLedger,
+    CalibrationRow,
+    DecisionCount,
+    GalleryRow,
+    KeptDecision,
+    ModelRow,
+    ModelVersion,
+)
 
 VERSIONS_SHOWN = 100
 
@@ -76,7 +92,6 @@ class ModelStore(VersionStore):
         self.calibrations = Calibrations(self)
         self.subjects = SubjectCalibrations(self, self.calibrations)
         self.reports = Reports(self, self.calibrations)
-        self.comparisons = Comparisons(self, self.calibrations)
 
     # Versions
 
@@ -104,15 +119,18 @@ class ModelStore(VersionStore):
         """
         checked_name(name, "model")
         # Held first: from here on the collector waits for this transaction and does not take the files for unused.
-        hold(session, self.blobs, *repository.blobs_of(new, [] if calibration is None else [calibration]))
+        hold(session, self.blobs, *_blobs_of(new, [] if calibration is None else [calibration]))
         now = self.db.now(session)
-        model = repository.ensure_model(session, name, now)
-        row = repository.add_version(session, model, new, now)
+        model = ensure_model(session, name, now)
+        # A copy: what a lost commit has to repeat stays as it is.
+        own = {"model_id": model.id, "version": model.next_version, "calibration_id": None, "created_at": now}
+        row = ModelVersion(**{**new.values(), **own})
+        model.next_version += 1
+        session.add(row)
+        session.flush()
         facts: dict[str, Any] = {}
         if calibration is not None:
-            added = repository.add_calibration(
-                session, calibration, now, model_id=model.id, version=row.version
-            )
+            added = add_calibration(session, calibration, now, model_id=model.id, version=row.version)
             row.calibration_id = added.id
             if "imported" in calibration.summary:
                 facts = {"calibration_imported": calibration.summary["imported"]}
@@ -123,7 +141,7 @@ class ModelStore(VersionStore):
             if only_from in (None, 0 if at is None else at.version):
                 self._move_alias(session, model, promote, row.version, by=by, now=now, reason=reason)
         bump_revision(session)
-        return version_summary(row, repository.aliases_of(session, [model.id])[model.id])
+        return version_summary(row, aliases_of(session, model.id))
 
     def resolve(self, ref: str | ModelRef) -> tuple[str, int]:
         """Name and version that a reference means, or `UnknownModel`."""
@@ -142,9 +160,7 @@ class ModelStore(VersionStore):
         """Models, by name: of ``names``, and with ``contains`` in theirs, whatever its case."""
         after = start_of(limit, cursor, str)
         with self.db.read() as session:
-            rows = repository.page_models(
-                session, limit=limit + 1, after=after, contains=contains, names=names
-            )
+            rows = page_models(session, limit=limit + 1, after=after, contains=contains, names=names)
             return page_of(
                 Page[ModelOut],
                 rows,
@@ -160,11 +176,19 @@ class ModelStore(VersionStore):
 
     def calibration_ages(self, limit: int) -> dict[str, float]:
         """Seconds since the calibration of what each model's production alias holds was made; of the oldest ones."""
+        held = (AliasRow.model_id == ModelVersion.model_id) & (AliasRow.version == ModelVersion.version)
+        oldest = (
+            select(ModelRow.name, CalibrationRow.created_at)
+            .join(ModelVersion, ModelVersion.model_id == ModelRow.id)
+            .join(CalibrationRow, CalibrationRow.id == ModelVersion.calibration_id)
+            .join(AliasRow, held)
+            .where(AliasRow.alias == PRODUCTION)
+            .order_by(CalibrationRow.created_at)
+            .limit(limit)
+        )
         with self.db.read() as session:
             now = self.db.now(session)
-            calibrations = repository.calibrations_in_use(session, PRODUCTION)
-        ages = sorted(((now - created_at, name) for name, _, created_at in calibrations), reverse=True)
-        return {name: age for age, name in ages[:limit]}
+            return {name: now - created_at for name, created_at in session.execute(oldest)}
 
     def set_policy(self, name: str, policy: Policy) -> Policy:
         """Decide what a model may guarantee, or `UnknownModel`."""
@@ -187,7 +211,8 @@ class ModelStore(VersionStore):
             model.missing = after.missing
             model.reviews = None if after.reviews is None else after.reviews.model_dump()
             if after.reviews is None:
-                repository.delete_decisions(session, model.id)
+                for table in (KeptDecision, DecisionCount):
+                    session.execute(delete(table).where(table.model_id == model.id))
             bump_revision(session)
         return after
 
@@ -196,8 +221,8 @@ class ModelStore(VersionStore):
         before = start_of(limit, cursor, int)
         with self.db.read() as session:
             model = self.model_row(session, name)
-            rows = repository.page_versions(session, model.id, limit=limit + 1, before=before)
-            aliases = repository.aliases_of(session, [model.id])[model.id]
+            rows = page_versions(session, model.id, limit=limit + 1, before=before)
+            aliases = aliases_of(session, model.id)
         return page_of(
             Page[VersionSummary],
             rows,
@@ -210,8 +235,13 @@ class ModelStore(VersionStore):
         """Everything about a version, or `UnknownModel`."""
         with self.db.read() as session:
             model, row = self.resolved(session, ModelRef(name=name, version=version))
-            aliases = repository.aliases_of(session, [model.id])[model.id]
-            calibrations = repository.calibrations_of(session, model.id, version, VERSIONS_SHOWN)
+            aliases = aliases_of(session, model.id)
+            newest = (
+                select(CalibrationRow)
+                .where(*_of_version(model, version), CalibrationRow.parent_id.is_(None))
+                .order_by(CalibrationRow.created_at.desc(), CalibrationRow.id)
+            )
+            calibrations = session.scalars(newest.limit(VERSIONS_SHOWN)).all()
         return version_out(model.name, row, aliases, calibrations)
 
     def names(
@@ -227,27 +257,31 @@ class ModelStore(VersionStore):
         """Delete a version with its calibrations and files; `Conflict` when an alias holds it, or a gallery uses it or
         moves to it."""
         with self.db.write() as session:
-            model = self._locked(session, name)
+            model = self.model_row(session, name, lock=True)
             row = self.version_row(session, model, version)
-            aliases = repository.aliases_of(session, [model.id])[model.id]
+            aliases = aliases_of(session, model.id)
             holding = [alias.alias for alias in aliases if alias.version == version]
             if holding:
                 raise Conflict(
                     f"{name}:{version} is held by the alias {', '.join(holding)}: move the alias first",
                     aliases=holding,
                 )
-            using = repository.galleries_using(session, model.id, version)
+            served = GalleryRow.model_id == model.id, GalleryRow.version == version
+            galleries = select(GalleryRow.name).where(*served).order_by(GalleryRow.name).limit(101)
+            using = session.scalars(galleries).all()
             if using:
                 raise Conflict(
                     f"{name}:{version} searches the gallery {', '.join(using[:20])}: move it to another version "
                     "(PUT /galleries/NAME), or delete it first",
                     galleries=using[:100],
                 )
-            calibrations = repository.calibrations_of(session, model.id, version, 10**9, of_subjects=True)
-            keys = repository.blobs_of(row, calibrations)
+            of_version = _of_version(model, version)
+            keys = _blobs_of(row, session.scalars(select(CalibrationRow).where(*of_version)))
             now = self.db.now(session)
             record(session, now, "version.delete", f"model:{name}:{version}", before=_facts(row))
-            repository.delete_version(session, model.id, version)
+            session.execute(delete(CalibrationRow).where(*of_version))
+            one = ModelVersion.model_id == model.id, ModelVersion.version == version
+            session.execute(delete(ModelVersion).where(*one))
             bump_revision(session)
         delete_unused(self.db, self.blobs, keys)
 
@@ -286,7 +320,7 @@ class ModelStore(VersionStore):
         """
         checked_alias(alias)
         with self.db.write() as session:
-            model = self._locked(session, name)
+            model = self.model_row(session, name, lock=True)
             row = self.version_row(session, model, version)
             at = session.get(AliasRow, (model.id, alias))
             if if_match is not None and (at is None or (if_match != "*" and at.revision not in if_match)):
@@ -311,7 +345,10 @@ class ModelStore(VersionStore):
         with self.db.read() as session:
             model = self.model_row(session, name)
             self.alias_row(session, model, alias)
-            rows = repository.alias_changes(session, model.id, alias, limit=limit + 1, before=before)
+            moves = select(AliasChange).where(AliasChange.model_id == model.id, AliasChange.alias == alias)
+            if before is not None:
+                moves = moves.where(AliasChange.id < before)
+            rows = session.scalars(moves.order_by(AliasChange.id.desc()).limit(limit + 1)).all()
         return page_of(
             Page[AliasChangeOut], rows, limit, lambda row: (row.id,), AliasChangeOut.model_validate
         )
@@ -325,7 +362,8 @@ class ModelStore(VersionStore):
     def ledger_number(self, calibration_id: str) -> int | None:
         """A calibration's number among those made on its dataset version; None when it is of no version."""
         with self.db.read() as session:
-            return repository.ledger_number(session, calibration_id)
+            entry = session.get(CalibrationLedger, calibration_id)
+        return None if entry is None else entry.number
 
     # Moving versions between houses: see `transfer`
 
@@ -354,24 +392,25 @@ class ModelStore(VersionStore):
         now: float,
         reason: str | None,
     ) -> AliasRow:
-        at = session.get(AliasRow, (model.id, alias))
-        before = None if at is None else {"version": at.version, "revision": at.revision}
-        row = repository.move_alias(session, model.id, alias, version, by=by, now=now, reason=reason)
-        after: dict[str, Any] = {"version": row.version, "revision": row.revision}
-        if reason:
-            after["reason"] = reason[:LONGEST_REASON]
+        """Point the alias at a version, and enter that in its history. The model's row must be locked."""
+        row = session.get(AliasRow, (model.id, alias))
+        before = None if row is None else {"version": row.version, "revision": row.revision}
+        if row is None:
+            row = AliasRow(model_id=model.id, alias=alias, revision=0)
+            session.add(row)
+        row.version, row.revision, row.updated_at = version, row.revision + 1, now
+        words = {"reason": reason[:LONGEST_REASON]} if reason else {}
+        previous = None if before is None else before["version"]
+        move = {"model_id": model.id, "alias": alias, "version": version, "previous": previous}
+        session.add(AliasChange(**move, by=by[:200], at=now, **words))
+        session.flush()
+        after: dict[str, Any] = {"version": version, "revision": row.revision, **words}
         record(session, now, "alias.move", f"model:{model.name}@{alias}", before=before, after=after)
         return row
 
-    def _locked(self, session: Session, name: str) -> ModelRow:
-        """The model, locked, so that its versions and aliases change one at a time."""
-        model = self.model_row(session, name)
-        repository.find_model(session, model.name, lock=True)
-        return model
-
     def _model_out(self, session: Session, model: ModelRow) -> ModelOut:
-        aliases: list[AliasRow] = repository.aliases_of(session, [model.id])[model.id]
-        versions = repository.page_versions(session, model.id, limit=VERSIONS_SHOWN)
+        aliases: list[AliasRow] = aliases_of(session, model.id)
+        versions = page_versions(session, model.id, limit=VERSIONS_SHOWN)
         return ModelOut(
             name=model.name,
             created_at=iso(model.created_at),
@@ -380,6 +419,16 @@ class ModelStore(VersionStore):
             aliases=[alias_out(model.name, row) for row in aliases],
             versions=[version_summary(row, aliases) for row in versions],
         )
+
+
+def _blobs_of(version: ModelVersion, calibrations: Iterable[CalibrationRow]) -> list[str]:
+    keys: list[Any] = [version.artefact, version.report, *(row.blob for row in calibrations)]
+    return [key for key in keys if key]
+
+
+def _of_version(model: ModelRow, version: int) -> tuple[ColumnElement[bool], ...]:
+    """Whether a calibration is of a version."""
+    return CalibrationRow.model_id == model.id, CalibrationRow.version == version
 
 
 def _policy(model: ModelRow) -> Policy:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from sqlalchemy import func, select
 from sqlalchemy.exc import IntegrityError
 
 from pairmark.models.calibration.calibration import Calibration
@@ -25,7 +26,6 @@ from pairmark.service.errors import (
     UnsupportedRate,
     refusals,
 )
-from pairmark.service.store import repository
 from pairmark.service.store.calibrations import REFUSED, Calibrations
 from pairmark.service.store.versions import VersionStore
 from pairmark.service.tables import CalibrationRow, ModelVersion
@@ -81,7 +81,8 @@ class SubjectCalibrations:
                 return child
             limit = self._versions.settings.max_subject_classes
             with self._versions.db.read() as session:
-                n = repository.count_children(session, parent)
+                made = select(func.count()).where(CalibrationRow.parent_id == parent)
+                n = session.scalar(made) or 0
             if n >= limit:
                 raise TooLarge(
                     f"calibration {parent} was made for {n} classes of subjects; at most {limit} are kept "
@@ -96,7 +97,8 @@ class SubjectCalibrations:
 
     def _find(self, parent: str, subjects: SubjectClass) -> str | None:
         with self._versions.db.read() as session:
-            return repository.find_child(session, parent, subjects.key)
+            child = CalibrationRow.parent_id == parent, CalibrationRow.subjects == subjects.key
+            return session.scalar(select(CalibrationRow.id).where(*child))
 
     def _make(self, parent: CalibrationRow, name: str | None, subjects: SubjectClass, estimator: Any) -> str:
         if name is None or parent.version is None:

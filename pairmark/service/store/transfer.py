@@ -11,9 +11,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-import os
 import re
-import secrets
 import shutil
 import zipfile
 from collections.abc import Iterator
@@ -33,7 +31,6 @@ from pairmark.service.datasets.confined import damage_refused
 from pairmark.service.errors import CorruptArtefact, InvalidInput, NotReady, TooLarge, storage_errors
 from pairmark.service.names import ModelRef, checked_name
 from pairmark.service.settings import Settings
-from pairmark.service.store import repository
 from pairmark.service.store.calibrations import read_calibration
 from pairmark.service.store.reports import leaderboard_of
 from pairmark.service.store.versions import (
@@ -219,13 +216,10 @@ class _Export(BaseModel, extra="forbid"):
 
 
 def export_version(versions: VersionStore, name: str, version: int, folder: Path) -> Path:
-    """Write ``NAME-VERSION.pairmark.zip`` into ``folder``; returns its path."""
+    """Write ``NAME-VERSION.pairmark.zip`` into ``folder``, one for the purpose; returns its path."""
     with versions.db.read() as session:
         model, row = versions.resolved(session, ModelRef(name=name, version=version))
-        calibration_row = (
-            None if row.calibration_id is None else repository.find_calibration(session, row.calibration_id)
-        )
-    calibration = None if calibration_row is None else calibration_row[0]
+        calibration = None if row.calibration_id is None else session.get(CalibrationRow, row.calibration_id)
     parts = {"artefact": row.artefact, "report": row.report, "calibration": calibration and calibration.blob}
     sources = {
         f"{part}/{path.name}": path
@@ -244,17 +238,12 @@ def export_version(versions: VersionStore, name: str, version: int, folder: Path
         files={entry: file_sha256(path) for entry, path in sources.items()},
     )
     target = folder / f"{model.name.replace('/', '-')}-{row.version}.pairmark.zip"
-    unfinished = folder / f".{target.name}.{secrets.token_hex(6)}.tmp"
-    try:
-        with storage_errors("exporting"):
-            folder.mkdir(parents=True, exist_ok=True)
-            with SignedArchive(unfinished, FORMAT, MADE_BY, to_write=True) as archive:
-                archive.seal(export, versions.settings)
-                for entry, path in sources.items():
-                    archive.add(entry, path)
-            os.replace(unfinished, target)
-    finally:
-        unfinished.unlink(missing_ok=True)
+    with storage_errors("exporting"):
+        folder.mkdir(parents=True, exist_ok=True)
+        with SignedArchive(target, FORMAT, MADE_BY, to_write=True) as archive:
+            archive.seal(export, versions.settings)
+            for entry, path in sources.items():
+                archive.add(entry, path)
     return target
 
 

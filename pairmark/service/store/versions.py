@@ -1,8 +1,9 @@
-"""A version: how it is found and loaded, what its report holds, and how answers show it."""
+"""A version: its rows, how it is found and loaded, what its report holds, and how answers show it."""
 
 from __future__ import annotations
 
 import hashlib
+import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,22 +12,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
+from sqlalchemy import func, select, true
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
 from pairmark.models.calibration.operating_point import nothing_guaranteed
-from pairmark.models.core.artefact import (
-    ArtefactError,
-    OutdatedModel,
-    read_artefact,
-    write_artefact,
-)
+from pairmark.models.core.artefact import ArtefactError, OutdatedModel, read_artefact, write_artefact
 from pairmark.models.core.inputs import label_of
-from pairmark.models.evaluation.pairs import (
-    BAND_NAMES,
-    CURVE_NAMES,
-    EvaluationReport,
-    roc_lists,
-)
+from pairmark.models.evaluation.pairs import BAND_NAMES, CURVE_NAMES, EvaluationReport, roc_lists
 from pairmark.models.evaluation.precision import pr_lists
 from pairmark.models.registry import KINDS, spec_of
 from pairmark.models.registry import load as load_artefact
@@ -45,12 +38,93 @@ from pairmark.schemas.models import (
 from pairmark.service.blobs import Blobs
 from pairmark.service.datasets.data import LabelledData
 from pairmark.service.datasets.guarantees import expected_guarantee, list_guarantee, population_of
-from pairmark.service.db import Database
+from pairmark.service.db import Database, among, bump_revision
 from pairmark.service.errors import Conflict, CorruptArtefact, UnknownModel
-from pairmark.service.names import MAX_VERSION, PRODUCTION, ModelRef, same_tenant
+from pairmark.service.names import MAX_VERSION, PRODUCTION, ModelRef, VisibleNames, same_tenant, tenant_of
 from pairmark.service.settings import Settings
-from pairmark.service.store import repository
-from pairmark.service.tables import AliasRow, CalibrationRow, ModelRow, ModelVersion
+from pairmark.service.tables import AliasRow, CalibrationLedger, CalibrationRow, ModelRow, ModelVersion
+
+
+def find_model(session: Session, name: str, *, lock: bool = False) -> ModelRow | None:
+    """The model of that name; ``lock``: held until the transaction ends, so that moves and registrations wait."""
+    query = select(ModelRow).where(ModelRow.name == name)
+    return session.scalar(query.with_for_update() if lock else query)
+
+
+def ensure_model(session: Session, name: str, now: float) -> ModelRow:
+    """The model of that name, made when there is none, locked until the transaction ends."""
+    insert = postgresql.insert if session.get_bind().dialect.name == "postgresql" else sqlite.insert
+    row = {"id": secrets.token_hex(16), "name": name, "next_version": 1, "created_at": now}
+    session.execute(insert(ModelRow).values(row).on_conflict_do_nothing(index_elements=["name"]))
+    model = find_model(session, name, lock=True)
+    assert model is not None
+    return model
+
+
+def add_calibration(
+    session: Session, new: CalibrationRow, now: float, *, model_id: str | None, version: int | None
+) -> CalibrationRow:
+    """Add a copy of a calibration whose blob is stored, of a version or of scores made elsewhere; a version's gets the
+    next number among those on its dataset version."""
+    own = {"id": secrets.token_hex(16), "model_id": model_id, "version": version, "created_at": now}
+    row = CalibrationRow(**{**new.values(), **own})
+    session.add(row)
+    session.flush()
+    if row.dataset_sha256 is not None and model_id is not None:
+        # Whoever else enters one in the ledger waits here until this transaction ends.
+        bump_revision(session)
+        table, name = CalibrationLedger, session.get_one(ModelRow, model_id).name
+        of_tenant = among(same_tenant(name), table.model) if tenant_of(name) else true()
+        last = select(func.max(table.number)).where(table.dataset_sha256 == row.dataset_sha256, of_tenant)
+        entry = table(
+            calibration_id=row.id,
+            number=(session.scalar(last) or 0) + 1,
+            dataset_sha256=row.dataset_sha256,
+            model=name,
+            version=version,
+            created_at=now,
+        )
+        session.add(entry)
+        session.flush()
+    return row
+
+
+def page_models(
+    session: Session,
+    *,
+    limit: int,
+    after: str | None,
+    contains: str | None = None,
+    names: VisibleNames,
+) -> list[ModelRow]:
+    """Models that have a version, by name."""
+    statement = select(ModelRow).order_by(ModelRow.name).limit(limit)
+    statement = statement.where(
+        select(ModelVersion.version).where(ModelVersion.model_id == ModelRow.id).exists()
+    )
+    if after is not None:
+        statement = statement.where(ModelRow.name > after)
+    statement = statement.where(among(names, ModelRow.name))
+    if contains:
+        statement = statement.where(ModelRow.name.icontains(contains, autoescape=True))
+    return list(session.scalars(statement))
+
+
+def page_versions(
+    session: Session, model_id: str, *, limit: int, before: int | None = None
+) -> list[ModelVersion]:
+    """Versions of a model, newest first."""
+    statement = select(ModelVersion).where(ModelVersion.model_id == model_id)
+    if before is not None:
+        statement = statement.where(ModelVersion.version < before)
+    return list(session.scalars(statement.order_by(ModelVersion.version.desc()).limit(limit)))
+
+
+def aliases_of(session: Session, model_id: str) -> list[AliasRow]:
+    """Aliases of a model, by name."""
+    query = select(AliasRow).where(AliasRow.model_id == model_id).order_by(AliasRow.alias)
+    return list(session.scalars(query))
+
 
 _KNOWN_SHOWN = 20
 _COSTS = TypeAdapter(list[dict[str, Any]])
@@ -86,11 +160,11 @@ class VersionStore:
         """The version's report; None where it scores no pairs."""
         return None if row.report is None else StoredReport(self.blobs.folder(row.report))
 
-    def model_row(self, session: Session, name: str) -> ModelRow:
-        """A model that has a version, or `UnknownModel`."""
-        model = repository.find_model(session, name) if _askable(name) else None
-        if model is None or not repository.page_versions(session, model.id, limit=1):
-            others = repository.page_models(session, limit=_KNOWN_SHOWN, after=None, names=same_tenant(name))
+    def model_row(self, session: Session, name: str, *, lock: bool = False) -> ModelRow:
+        """A model that has a version, or `UnknownModel`; ``lock`` as `find_model`."""
+        model = find_model(session, name, lock=lock) if _askable(name) else None
+        if model is None or not page_versions(session, model.id, limit=1):
+            others = page_models(session, limit=_KNOWN_SHOWN, after=None, names=same_tenant(name))
             names = ", ".join(other.name for other in others)
             raise UnknownModel(f"there is no model {name[:100]!r}; known: {names or 'none'}", field="model")
         return model
@@ -99,7 +173,7 @@ class VersionStore:
         """A version of the model, or `UnknownModel`."""
         row = session.get(ModelVersion, (model.id, version)) if 1 <= version <= MAX_VERSION else None
         if row is None:
-            newest = repository.page_versions(session, model.id, limit=10)
+            newest = page_versions(session, model.id, limit=10)
             numbers = ", ".join(str(version_row.version) for version_row in newest)
             raise UnknownModel(
                 f"model {model.name!r} has no version {version}; it has: {numbers or 'none'}", field="version"
@@ -110,7 +184,7 @@ class VersionStore:
         """An alias of the model, or `UnknownModel`."""
         row = session.get(AliasRow, (model.id, alias)) if _askable(alias) else None
         if row is None:
-            others = repository.aliases_of(session, [model.id])[model.id][:_KNOWN_SHOWN]
+            others = aliases_of(session, model.id)[:_KNOWN_SHOWN]
             aliases = ", ".join(other.alias for other in others)
             raise UnknownModel(
                 f"model {model.name!r} has no alias {alias[:100]!r} (it has: {aliases or 'none'}); promote a version "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -25,8 +25,8 @@ from pairmark.models.evaluation.comparison import (
     resolved_rates,
 )
 from pairmark.models.evaluation.intervals import CONFIDENCE
-from pairmark.models.evaluation.pairs import FPR_TARGETS, pair_report
-from pairmark.models.evaluation.precision import precision_report
+from pairmark.models.evaluation.pairs import FPR_TARGETS, EvaluationReport, pair_report
+from pairmark.models.evaluation.precision import PrecisionReport, precision_report
 from pairmark.models.evaluation.rankings import kendall_tau, ranking_metrics
 from pairmark.models.linking.fellegi_sunter import FellegiSunter
 from pairmark.models.pairs.held_out import HeldOutPairs
@@ -34,16 +34,55 @@ from pairmark.models.records.tables import declaration
 from pairmark.models.registry import spec_of
 from pairmark.schemas.jobs import IF_BETTER
 from pairmark.schemas.models import VersionOut
-from pairmark.service.datasets.data import LabelledData
 from pairmark.service.datasets.held_out import rows_for
 from pairmark.service.errors import Conflict, CorruptArtefact, InvalidInput, UnknownModel, refusals
 from pairmark.service.jobs.leases import Progress
 from pairmark.service.names import PRODUCTION, ModelRef
 from pairmark.service.settings import Settings
+from pairmark.service.store.reports import fold_scores
 from pairmark.service.store.store import ModelStore
 from pairmark.service.store.versions import overlapping
-from pairmark.service.training.fitting import in_blocks, learn, out_of_fold
-from pairmark.service.training.stages import CalibratedJob, EvaluatedJob, Promotion, ScoredJob, SplitJob
+from pairmark.service.training.fitting import CalibratedJob, ScoredJob, in_blocks, learn, out_of_fold
+from pairmark.service.training.splitting import SplitJob
+
+
+@dataclass(frozen=True, kw_only=True)
+class Promotion:
+    """What becomes of an alias.
+
+    Attributes
+    ----------
+    alias : that moves to the new version; None for none.
+    only_from : where the alias must stand for that: a version, or 0 for nowhere; None for anywhere.
+    reason : a sentence for the job's owner.
+    facts : JSON-able, kept with the version; None where nothing was compared.
+    """
+
+    alias: str | None
+    only_from: int | None = None
+    reason: str = ""
+    facts: dict[str, Any] | None = field(default=None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluatedJob(CalibratedJob):
+    """The job with everything that was measured.
+
+    Attributes
+    ----------
+    metrics : JSON-able. curve : the ROC, for a learner that scores pairs.
+    precision : what matches are worth, for one that scores records.
+    columns : what leaving columns of records out costs.
+    leaderboard : the model among baselines.
+    promotion : which alias moves to the version, and why.
+    """
+
+    metrics: dict[str, Any]
+    curve: EvaluationReport | None
+    precision: PrecisionReport | None
+    leaderboard: dict[str, Any]
+    promotion: Promotion
+    columns: list[dict[str, Any]]
 
 
 def evaluate(
@@ -393,7 +432,7 @@ class _Comparison:
         stored = self._store.report(self._store.row(self._production.model, self._production.version))
         old = np.full(len(pairs), np.nan, dtype=np.float32)
         if stored is not None and "fold_rows" in stored.arrays:
-            old = _fold_scores(stored.arrays, pairs, self._data)
+            old = fold_scores(stored.arrays, pairs, self._data)
         unseen = np.isfinite(old)
         by_folds = _suffices(pairs.same[unseen])
         if not by_folds:
@@ -464,37 +503,5 @@ class _Comparison:
         return estimator, rows_for(estimator, spec_of(there.kind), self._data, self._settings.max_dense_bytes)
 
 
-def _fold_scores(
-    arrays: Mapping[str, NDArray[Any]], pairs: HeldOutPairs, data: LabelledData
-) -> NDArray[np.float32]:
-    """(n,) what production's own folds said of these pairs when it was trained on them, of its `fold_arrays`; NaN of
-    others."""
-    scores = np.full(len(pairs), np.nan, dtype=np.float32)
-    rows, own = arrays["fold_rows"], data.row_hashes
-    place = np.minimum(np.searchsorted(rows, own), rows.size - 1)
-    is_there = rows[place] == own
-    keys = _pair_keys(*arrays["fold_pairs"])
-    order = np.argsort(keys)
-    wanted = _pair_keys(place[pairs.left], place[pairs.right])
-    at = order[np.minimum(np.searchsorted(keys, wanted, sorter=order), keys.size - 1)]
-    is_scored = is_there[pairs.left] & is_there[pairs.right] & (keys[at] == wanted)
-    scores[is_scored] = arrays["fold_scores"][at[is_scored]]
-    return scores
-
-
 def _suffices(same: NDArray[np.bool_]) -> bool:
     return min(int(same.sum()), int((~same).sum())) >= MIN_PAIRS
-
-
-def _pair_keys(left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.int64]:
-    """A number for each pair of rows, whichever side is left."""
-    return np.minimum(left, right).astype(np.int64) << 32 | np.maximum(left, right)
-
-
-def fold_arrays(
-    pairs: HeldOutPairs, scores: NDArray[np.float32], data: LabelledData
-) -> dict[str, NDArray[Any]]:
-    """What folds said of their pairs, rows by digest: a later version is compared with this, not with who knows all."""
-    rows, place = np.unique(data.row_hashes, return_inverse=True)
-    ends = np.stack([place[pairs.left], place[pairs.right]])
-    return {"fold_rows": rows, "fold_pairs": ends.astype(np.int32), "fold_scores": scores}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -26,8 +26,37 @@ from pairmark.service.errors import refusals
 from pairmark.service.jobs.leases import Progress
 from pairmark.service.processes import CONNECT_S, dask_client
 from pairmark.service.settings import Settings
-from pairmark.service.training.splitting import encode
-from pairmark.service.training.stages import CalibratedJob, FittedJob, LoadedJob, ScoredJob, SplitJob
+from pairmark.service.training.splitting import LoadedJob, SplitJob, encode
+
+
+@dataclass(frozen=True, kw_only=True)
+class FittedJob(SplitJob):
+    """The job with its learner, fitted on the training part, and those of its folds."""
+
+    estimator: Any
+    fold_models: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoredJob(FittedJob):
+    """The job with what the learner says of the held-out parts.
+
+    Attributes
+    ----------
+    calibration_scores, test_scores : of the held-out pairs; None for a learner that scores none.
+    row_predictions : of `Parts.test_rows`: predicted positions, or probabilities of classes.
+    """
+
+    calibration_scores: NDArray[np.float32] | None = field(repr=False, default=None)
+    test_scores: NDArray[np.float32] | None = field(repr=False, default=None)
+    row_predictions: NDArray[np.float64] | None = field(repr=False, default=None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CalibratedJob(ScoredJob):
+    """The job with what operating points are computed from; None for a learner that scores no pairs."""
+
+    calibration: Calibration | None
 
 
 def fit(job: SplitJob, settings: Settings, progress: Progress) -> FittedJob:

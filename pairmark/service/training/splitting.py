@@ -1,21 +1,26 @@
-"""The first stages of a job: what was loaded, and which of its rows and pairs train, calibrate and test."""
+"""The first stages of a job: what was loaded, and which of its rows and pairs train, calibrate and test.
+
+Each stage takes the record of the one before and adds what it made, which its file says: `LoadedJob`, `SplitJob`,
+`FittedJob`, `ScoredJob`, `CalibratedJob`, `EvaluatedJob`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from pairmark.models.calibration.operating_point import nothing_guaranteed
 from pairmark.models.core.arrays import Int64
+from pairmark.models.core.spec import LearnerSpec
 from pairmark.models.evaluation.rankings import split_rankings
 from pairmark.models.pairs.held_out import HeldOutPairs
 from pairmark.models.pairs.lists import ListedUnits, fold_pairs
 from pairmark.models.pairs.splits import identity_folds, split_data, split_drawn, split_pairs
 from pairmark.models.records.encoder import RecordEncoder
-from pairmark.service.datasets.data import DatasetPairs
+from pairmark.service.datasets.data import DatasetPairs, LabelledData
 from pairmark.service.datasets.guarantees import folds_in_words
 from pairmark.service.datasets.held_out import (
     groups_of_rows,
@@ -25,7 +30,97 @@ from pairmark.service.datasets.held_out import (
     units_of_list,
 )
 from pairmark.service.errors import refusals
-from pairmark.service.training.stages import Fold, LoadedJob, Parts, SplitJob
+from pairmark.service.jobs.leases import Claim
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadedJob:
+    """The job and its data.
+
+    Attributes
+    ----------
+    cells : the points as they were loaded; last those of ``strangers``.
+    X : the points as the learner takes them, likewise.
+    strangers : numbers of rows of which each is another person; none unless they were named.
+    unlabelled : further rows for learners that use some; None without.
+    encoder : what made vectors of a table's records, for a learner that takes vectors.
+    seed : of the split and of what the learner draws: the learner's own, so that one number repeats the job.
+    """
+
+    claim: Claim
+    spec: LearnerSpec
+    data: LabelledData
+    cells: Any = field(repr=False)
+    X: Any = field(repr=False)
+    strangers: Int64 = field(repr=False)
+    unlabelled: LabelledData | None
+    seed: int
+    encoder: RecordEncoder | None = None
+
+    @property
+    def unencoded(self) -> Any:
+        """The points as the learner takes them, those of a table as its records."""
+        return self.X if self.data.schema is None else self.cells
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fold:
+    """What one fold's model learns from: rows, and numbers of listed pairs where the dataset lists some."""
+
+    rows: Int64 = field(repr=False)
+    pairs: Int64 | None = field(repr=False, default=None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parts:
+    """What is trained on and what is held out.
+
+    Attributes
+    ----------
+    rows : training rows. pairs : numbers of the listed training pairs, when the dataset lists pairs.
+    learned : the rows that the learner learns from: ``rows``, or none where it learns nothing.
+    calibration, test : held-out pairs to score; None for a learner that scores none.
+    calibration_rows : rows held out to calibrate on.
+    test_rows : held-out rows that are judged one by one: rankings, and rows of learned classes; else None.
+    folds : where figures come from folds, what each fold's model learns from; `HeldOutPairs.folds` of ``test`` says
+        whom it scores. The model that is kept learns from ``rows`` as a whole.
+    sizes : rows (or listed pairs) in each part, for the lineage.
+    """
+
+    protocol: str
+    rows: Int64 = field(repr=False)
+    pairs: Int64 | None = field(repr=False, default=None)
+    learned: Int64 = field(repr=False)
+    calibration: HeldOutPairs | None = None
+    test: HeldOutPairs | None = None
+    calibration_rows: Int64 = field(repr=False, default_factory=lambda: np.empty(0, dtype=np.int64))
+    test_rows: Int64 | None = field(repr=False, default=None)
+    folds: tuple[Fold, ...] = field(repr=False, default=())
+    sizes: dict[str, int]
+
+    def of_fold(self, number: int) -> Parts:
+        """The parts as that fold's model sees them."""
+        fold = self.folds[number]
+        return replace(self, rows=fold.rows, learned=fold.rows, pairs=fold.pairs)
+
+    @property
+    def calibrates_by_folds(self) -> bool:
+        """Whether the threshold comes from folds, too: everybody trains, since nothing can be guaranteed."""
+        return self.calibration is not None and self.calibration.folds is not None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplitJob(LoadedJob):
+    """The job, split."""
+
+    parts: Parts
+
+    @property
+    def row_units(self) -> Int64 | None:
+        """The group of each of `Parts.test_rows`, where rows of one group depend on each other."""
+        groups = self.data.groups
+        return None if groups is None else np.asarray(groups)[self.parts.test_rows]
+
 
 ROWS = "held-out-rows"
 GROUPED = "held-out-groups"
@@ -56,8 +151,6 @@ def split(job: LoadedJob) -> SplitJob:
 def _ranking_parts(job: LoadedJob) -> Parts:
     """Rows to learn from and rows to judge by; rankers calibrate themselves, so none go to that."""
     data = job.data
-    if data.rankings is None:
-        raise ValueError("it has no rankings: upload it with `ranking`")
     train, test = split_rankings(
         len(data), test_fraction=job.claim.evaluation.test_fraction, groups=data.groups, random_state=job.seed
     )

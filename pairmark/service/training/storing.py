@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from pairmark.models.calibration.guarantees import in_percent
@@ -21,13 +22,11 @@ from pairmark.service.datasets.guarantees import folds_in_words
 from pairmark.service.db import Database
 from pairmark.service.jobs.leases import Leases, persist
 from pairmark.service.store.calibrations import class_count, store_calibration
-from pairmark.service.store.reports import error_arrays
-from pairmark.service.store.repository import version_of_job
+from pairmark.service.store.reports import error_arrays, fold_arrays
 from pairmark.service.store.store import ModelStore
 from pairmark.service.store.versions import trained_on, write_report
 from pairmark.service.tables import CalibrationRow, ModelVersion
-from pairmark.service.training.evaluating import fold_arrays
-from pairmark.service.training.stages import EvaluatedJob
+from pairmark.service.training.evaluating import EvaluatedJob
 from pairmark.version import code_version
 
 FEATURE_NAMES_KEPT = 1_000
@@ -137,7 +136,8 @@ def _registered(
     numbers: list[int] = []
 
     def register(session: Session) -> None:
-        if numbers and version_of_job(session, claim.job_id) in numbers:
+        done = select(ModelVersion.version).where(ModelVersion.job_id == claim.job_id)
+        if numbers and session.scalar(done) in numbers:
             # The commit before went through and only its answer was lost.
             return
         promotion = job.promotion

@@ -1,7 +1,7 @@
 """From a dataset to a registered version: load, split, fit, score, calibrate, evaluate, store.
 
-Each stage takes the record of `stages` that the last one made: `splitting`, `fitting` (with scores and calibration),
-`evaluating`, `storing`.
+Each stage takes the record that the last one made: `splitting`, `fitting` (with scores and calibration), `evaluating`,
+`storing`.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from pairmark.service.settings import Settings
 from pairmark.service.store.store import ModelStore
 from pairmark.service.training.evaluating import evaluate
 from pairmark.service.training.fitting import calibrate, fit, score
-from pairmark.service.training.splitting import sizes_in_words, split
-from pairmark.service.training.stages import LoadedJob
+from pairmark.service.training.splitting import LoadedJob, sizes_in_words, split
 from pairmark.service.training.storing import store
 
 STAGES = {

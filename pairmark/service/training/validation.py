@@ -16,16 +16,14 @@ from pairmark.schemas.datasets import DatasetOut
 from pairmark.schemas.jobs import IF_BETTER, EvaluationRequest, JobOut, JobRequest
 from pairmark.service.datasets.guarantees import (
     FEWEST_TESTED,
-    expected_guarantee,
     fewest_units,
-    population_of,
+    guarantee_under,
     possible_instead,
     protocol_of,
     shares_for,
     units_of,
 )
-from pairmark.service.datasets.ingest import dataset_out
-from pairmark.service.datasets.repository import dataset_of
+from pairmark.service.datasets.ingest import dataset_of, dataset_out
 from pairmark.service.errors import ChooseProtocol, InvalidInput, UnknownLearner
 from pairmark.service.jobs.queue import JobQueue, Once
 from pairmark.service.names import EVERY_NAME, PRODUCTION, VisibleNames, checked_alias, checked_name
@@ -253,7 +251,7 @@ def _with_shares(
 ) -> EvaluationRequest:
     """The request with its shares: as asked, or what ``target_fpr`` takes. A learner that learns nothing leaves
     everybody outside the test part to calibrate on."""
-    units = _calibration_units(dataset, evaluation.protocol)
+    units = units_of(vars(dataset), dataset.rows, evaluation.protocol)
     if (
         evaluation.target_fpr is None
         or units is None
@@ -279,41 +277,19 @@ def _with_shares(
     return evaluation.model_copy(update={"calibration_fraction": calibration, "test_fraction": test})
 
 
-def _calibration_units(dataset: DatasetOut, protocol: str) -> tuple[int, float] | None:
-    """Units of a dataset with identities, and the share of different pairs among them.
-
-    None where its size does not say: a list of pairs, rankings.
-    """
-    if dataset.n_pairs or dataset.label is None or dataset.n_labels < 2:
-        return None
-    return units_of(
-        n_labels=dataset.n_labels, rows=dataset.rows, label_counts=dataset.label_counts, protocol=protocol
-    )
-
-
 def _outlook(evaluation: EvaluationRequest, dataset: DatasetOut) -> str:
     """What the job will be able to guarantee, a sentence for its owner; empty where the size does not say."""
-    units = _calibration_units(dataset, evaluation.protocol)
-    if units is None:
+    facts, protocol, target = vars(dataset), evaluation.protocol, evaluation.target_fpr
+    outlook = guarantee_under(protocol, facts, dataset.rows, evaluation.calibration_fraction)
+    if outlook is None:
         text = "" if dataset.promise is None else dataset.promise.text
         if evaluation.listing is None or text != nothing_guaranteed("unknown"):
             return text
         # What a list of named people supports, once its origin is declared, its scores say.
         return nothing_guaranteed(evaluation.listing) or ""
-    (count, different), protocol = units, evaluation.protocol
-    outlook = expected_guarantee(
-        count,
-        evaluation.calibration_fraction,
-        protocol=protocol,
-        different_share=different,
-        population=population_of(dataset.n_labels) if protocol == "closed-set" else None,
-    )
-    if evaluation.target_fpr is None or (outlook.smallest_fpr or 1.0) <= evaluation.target_fpr:
+    if target is None or (outlook.smallest_fpr or 1.0) <= target:
         return outlook.text
-    target = evaluation.target_fpr
-    ways = possible_instead(
-        vars(dataset), dataset.rows, target, protocol=protocol, count=count, different=different
-    )
+    ways = possible_instead(facts, dataset.rows, target, protocol)
     return (
         f"{outlook.text}. The target rate {100 * target:g} % cannot be guaranteed from this dataset. What can, the "
         f"easiest first: {'; '.join(f'({number}) {way}' for number, way in enumerate(ways, 1))}"
@@ -342,7 +318,7 @@ class TrainingQueue(JobQueue):
 
         def prepare(session: Session) -> JobRow:
             dataset, unlabelled, strangers = (
-                None if ref is None else dataset_out(dataset_of(session, ref, hold=True))
+                None if ref is None else dataset_out(dataset_of(session, ref, lock="shared"))
                 for ref in (request.dataset, request.unlabelled, request.evaluation.strangers)
             )
             assert dataset is not None

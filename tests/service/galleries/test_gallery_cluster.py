@@ -86,9 +86,9 @@ def served(deployment: Deployment) -> LoadedVersion:
     """The trained version."""
     row = deployment.store.version("faces", 1)
     with deployment.db.read() as session:
-        from pairmark.service.store import repository as store_repository
+        from pairmark.service.store.versions import find_model
 
-        model = store_repository.find_model(session, "faces")
+        model = find_model(session, "faces")
         assert model is not None
         number = model.id
     entry = VersionEntry(

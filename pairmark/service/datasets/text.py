@@ -1,0 +1,175 @@
+"""Files of text: unpacked, decoded, their first line, and the lines on which their rows begin."""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import gzip
+import re
+import zlib
+from collections.abc import Iterable
+from contextlib import suppress
+from itertools import chain, islice
+from pathlib import Path
+
+from pairmark.service.datasets.confined import FileLimits
+from pairmark.service.errors import InvalidInput
+
+CHUNK = 1 << 20
+GZIP_MAGIC = b"\x1f\x8b"
+DELIMITERS = (",", ";", "\t", "|")
+NO_UTF8 = (
+    "is not UTF-8; save the file as UTF-8 (spreadsheets call it `CSV UTF-8`), or convert it from the encoding that it "
+    "has, such as `iconv -f WINDOWS-1252 -t UTF-8 FILE > NEW`"
+)
+_MAX_HEADER = 32 * CHUNK
+_OTHER_MAGIC = {
+    b"PK\x03\x04": "a zip archive (or a spreadsheet); save it as CSV, or as npz with the extension .npz",
+    b"PAR1": "a Parquet file; send format=parquet",
+    b"\x28\xb5\x2f\xfd": "packed with zstd; unpack it, or use gzip",
+    b"BZh": "packed with bzip2; unpack it, or use gzip",
+    b"\xfd7zXZ": "packed with xz; unpack it, or use gzip",
+}
+
+
+_MOSTLY_ALONE = 1.5
+"""Bytes beyond ASCII in a row, on average: fewer in Windows-1252, more in other scripts and in broken UTF-8."""
+_BEYOND_ASCII = re.compile(r"\w{0,20}[^\x00-\x7f]\w{0,20}")
+
+
+def plain_text(path: Path, scratch: Path, limits: FileLimits) -> tuple[Path, list[str]]:
+    """The file itself, or what it unpacks to as UTF-8, within ``limits``, where it is text by its first bytes; and a
+    warning where its encoding is a guess."""
+    plain = _unpacked(path, scratch, limits)
+    encoding = _encoding_of(plain)
+    if encoding == "utf-8":
+        return plain, []
+    text = scratch / "text"
+    try:
+        with plain.open(encoding=encoding, newline="") as stream:
+            _write((part.encode() for part in iter(lambda: stream.read(CHUNK), "")), text, limits)
+    except UnicodeError as error:
+        raise InvalidInput(f"the file {NO_UTF8}", field="file") from error
+    if encoding == "utf-16":
+        return text, []
+    with text.open(encoding="utf-8", newline="") as stream:
+        words = (_BEYOND_ASCII.search(part) for part in iter(lambda: stream.read(CHUNK), ""))
+        example = next(filter(None, words))[0]
+    return text, [
+        f"the file is not UTF-8: it is read as Windows-1252, such as {example!r}; if that is wrong, save it as UTF-8"
+    ]
+
+
+def _encoding_of(path: Path) -> str:
+    """UTF-8, or UTF-16 by its mark, or Windows-1252 where the bytes of a text that is no UTF-8 look like it; else
+    `InvalidInput`, with the line."""
+    line, decoder = 1, codecs.getincrementaldecoder("utf-8")()
+    with path.open("rb") as stream:
+        if stream.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+            return "utf-16"
+        stream.seek(0)
+        try:
+            while chunk := stream.read(CHUNK):
+                decoder.decode(chunk)
+                line += chunk.count(b"\n")
+            decoder.decode(b"", final=True)
+        except UnicodeDecodeError as error:
+            line += error.object[: error.start].count(b"\n")
+            stream.seek(0)
+            n_bytes = n_runs = 0
+            while chunk := stream.read(CHUNK):
+                runs = re.findall(rb"[\x80-\xff]+", chunk)
+                n_bytes, n_runs = n_bytes + sum(map(len, runs)), n_runs + len(runs)
+            # A last character that is cut off is damage.
+            if "unexpected end" not in error.reason and n_bytes < _MOSTLY_ALONE * n_runs:
+                return "cp1252"
+            raise InvalidInput(f"line {line} {NO_UTF8}", field="file", line=line) from error
+    return "utf-8"
+
+
+def _write(parts: Iterable[bytes], path: Path, limits: FileLimits) -> None:
+    with path.open("wb") as out:
+        for part in parts:
+            out.write(part)
+            if (size := out.tell()) > limits.unpacked_bytes:
+                raise limits.exceeded("unpacked_bytes", f"the file unpacks to {size} bytes or more", "bytes")
+
+
+def _unpacked(path: Path, scratch: Path, limits: FileLimits) -> Path:
+    empty = InvalidInput("the file is empty; expected a header line and rows", field="file")
+    with path.open("rb") as stream:
+        start = stream.read(8)
+        if not start:
+            raise empty
+        for magic, kind in _OTHER_MAGIC.items():
+            if start.startswith(magic):
+                raise InvalidInput(f"the file is {kind}", field="file")
+        if not start.startswith(GZIP_MAGIC):
+            return path
+        stream.seek(0)
+        plain = scratch / "unpacked"
+        try:
+            with gzip.GzipFile(fileobj=stream) as unpacked:
+                _write(iter(lambda: unpacked.read(CHUNK), b""), plain, limits)
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise InvalidInput(
+                "the gzip file is truncated or damaged; pack and send it again", field="file"
+            ) from error
+        if plain.stat().st_size == 0:
+            raise empty
+        return plain
+
+
+def first_record(path: Path) -> tuple[int, str, list[str]]:
+    """How many blank lines a file begins with, the delimiter and the cells of the line after them, or `InvalidInput`
+    when there is none.
+
+    The delimiter is whichever of comma, semicolon, tab and bar the line holds most of, outside quotes.
+    """
+    with path.open("r", encoding="utf-8-sig", newline="") as stream:
+        lines = iter(lambda: stream.readline(_MAX_HEADER), "")
+        blank, head = next(((n, line) for n, line in enumerate(lines) if line.strip()), (0, ""))
+        if not head:
+            raise InvalidInput("the file is empty; expected a header line and rows", field="file")
+        bare = "".join(part for number, part in enumerate(head.split('"')) if number % 2 == 0)
+        delimiter = max(DELIMITERS, key=bare.count)
+        try:
+            # csv's own limit guards against a quote that never closes.
+            return blank, delimiter, next(csv.reader(chain([head], lines), delimiter=delimiter, strict=True))
+        except (csv.Error, StopIteration) as error:
+            raise InvalidInput(f"the first line is not CSV: {error}", field="file") from error
+
+
+_ROW = re.compile(r"(?:^|(?<=; ))row (\d+)\b")
+
+
+def in_lines(
+    error: InvalidInput, path: Path, kind: str, scratch: Path, limits: FileLimits, *, header: bool = True
+) -> InvalidInput:
+    """What was refused of a text file, with the lines on which its rows begin instead of their numbers; of other files
+    as it is. ``error`` : a row is named at its beginning, or after a semicolon."""
+    rows = {int(number) for number in _ROW.findall(error.detail)}
+    if kind != "csv" or not rows:
+        return error
+    plain, _ = plain_text(path, scratch, limits)
+    blank, delimiter, first = first_record(plain)
+    lines: dict[int, int] = {}
+    with suppress(csv.Error), plain.open(encoding="utf-8-sig", newline="") as stream:
+        reader, row, line = (
+            csv.reader(islice(stream, blank, None), delimiter=delimiter),
+            -int(header),
+            blank + 1,
+        )
+        for record in reader:
+            # Blank lines are no rows, but of a table of one column empty cells.
+            row += bool(record) or (len(first) == 1 and row >= 0)
+            if record or len(first) == 1:
+                lines |= {row: line} if row in rows else {}
+            line = blank + reader.line_num + 1
+            if row >= max(rows):
+                break
+    if rows - lines.keys():
+        return error
+    detail = _ROW.sub(lambda match: f"line {lines[int(match[1])]}", error.detail)
+    named = {"line": lines[error.facts["row"]]} if error.facts.get("row") in lines else {}
+    return InvalidInput(detail, **{**error.facts, **named})
