@@ -33,6 +33,7 @@ from pairmark.models.ghost.classify import (
     distances,
     weighing_of,
 )
+from pairmark.models.ghost.graph import MAX_POINTS, Attachment, Graph, given_graph, nearest_graph
 from pairmark.models.ghost.learning import (
     MAX_PAIRS,
     GhostWeights,
@@ -42,18 +43,13 @@ from pairmark.models.ghost.learning import (
     withheld_rows,
 )
 from pairmark.models.ghost.space import (
-    MAX_POINTS,
     PATH,
-    Attachment,
     GhostPoints,
-    Graph,
     MetaFeatures,
     Scales,
     Space,
     choose,
-    given_graph,
     known_names,
-    nearest_graph,
     scales_of,
 )
 from pairmark.models.pairs.lists import some_pairs

@@ -223,12 +223,14 @@ def restore(
 
 def doctor() -> None:
     """Check the database, foreign keys, stored files and the versions in use. Exit code 1: a check failed."""
-    from pairmark.service.operations.doctor import as_json, examine
+    from pairmark.service.operations.doctor import examine
 
     with open_stores() as (config, database, blobs):
-        findings = examine(database, blobs, config)
-    described = as_json(findings)
-    rows = [[finding.status, finding.check, finding.detail, finding.advice] for finding in findings]
+        described = examine(database, blobs, config)
+    rows = [
+        [finding[name] for name in ("status", "check", "detail", "advice")]
+        for finding in described["findings"]
+    ]
     output.show(
         described, output.table(("status", "check", "finding", "what to do"), rows, empty="No findings.")
     )

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any
 
 from sqlalchemy import select, text
 from sqlalchemy.exc import SQLAlchemyError
@@ -20,42 +19,40 @@ from pairmark.service.tables import AliasRow, Base, GalleryRow, ModelRow, ModelV
 _RESTORE = "restore a backup into another PAIRMARK_HOME"
 
 
-@dataclass(frozen=True)
-class Finding:
-    """What one check found, and what to do: ``advice`` is empty when nothing is wrong."""
+def examine(db: Database, blobs: Blobs, settings: Settings) -> dict[str, Any]:
+    """Run every check, each on its own, so that one that fails hides no other.
 
-    check: str
-    status: Literal["ok", "failure"]
-    detail: str
-    advice: str = ""
-
-
-def examine(db: Database, blobs: Blobs, settings: Settings) -> list[Finding]:
-    """Run every check, each on its own, so that one that fails hides no other. At least one finding for each, in their
-    order."""
+    Returns
+    -------
+    ``findings``, at least one for each check, in their order: ``check``, ``status`` (ok or failure), ``detail``, and
+    ``advice``, empty when nothing is wrong; and the worst ``status`` of all.
+    """
     findings = _run(
         "schema", f"revision {migrations.HEAD}", _schema_problems(db), "follow this and run it again"
     )
-    if findings[-1].status == "failure":
-        return findings
-    findings += _run("database", "its own integrity check finds nothing", _damaged_rows(db), _RESTORE)
-    advice = f"{_RESTORE} and copy the folder from there, or delete the dataset or version"
-    whole = "every one is present, with the right checksum"
-    findings += _run("artefacts", whole, _damaged_files(db, blobs), advice)
-    advice = "train it again from its dataset, or move its aliases to another version"
-    problems = (f"{ref}: {reason}" for ref, reason in unloadable(db, blobs, settings))
-    return findings + _run("versions", "every one in use loads", problems, advice)
+    if findings[-1]["status"] == "ok":
+        findings += _run("database", "its own integrity check finds nothing", _damaged_rows(db), _RESTORE)
+        advice = f"{_RESTORE} and copy the folder from there, or delete the dataset or version"
+        whole = "every one is present, with the right checksum"
+        findings += _run("artefacts", whole, _damaged_files(db, blobs), advice)
+        advice = "train it again from its dataset, or move its aliases to another version"
+        problems = (f"{ref}: {reason}" for ref, reason in unloadable(db, blobs, settings))
+        findings += _run("versions", "every one in use loads", problems, advice)
+    failed = any(finding["status"] == "failure" for finding in findings)
+    return {"status": "failure" if failed else "ok", "findings": findings}
 
 
-def _run(check: str, whole: str, problems: Iterator[str], advice: str) -> list[Finding]:
+def _run(check: str, whole: str, problems: Iterator[str], advice: str) -> list[dict[str, str]]:
     try:
         details = list(problems)
     except PairmarkError as error:
         details = [error.detail]
     except SQLAlchemyError as error:
         details = [" ".join(str(error).split())[:500]]
-    failures = [Finding(check, "failure", detail, advice) for detail in details]
-    return failures or [Finding(check, "ok", whole)]
+    failures = [
+        {"check": check, "status": "failure", "detail": detail, "advice": advice} for detail in details
+    ]
+    return failures or [{"check": check, "status": "ok", "detail": whole, "advice": ""}]
 
 
 def _schema_problems(db: Database) -> Iterator[str]:
@@ -108,9 +105,3 @@ def unloadable(db: Database, blobs: Blobs, settings: Settings) -> Iterator[tuple
                 store.calibrations.load(calibration)
         except PairmarkError as error:
             yield f"{name}:{version}", error.detail
-
-
-def as_json(findings: list[Finding]) -> dict[str, Any]:
-    """Findings as JSON, with the worst status of all."""
-    failed = any(finding.status == "failure" for finding in findings)
-    return {"status": "failure" if failed else "ok", "findings": [asdict(finding) for finding in findings]}

@@ -11,16 +11,8 @@ from scipy.stats import kendalltau, pearsonr, spearmanr
 from sklearn.datasets import load_wine
 
 from pairmark.models import Ghost
-from pairmark.models.ghost.space import (
-    PAIRS,
-    Space,
-    choose,
-    draw_companions,
-    given_graph,
-    known_names,
-    nearest_graph,
-    scales_of,
-)
+from pairmark.models.ghost.graph import given_graph, nearest_graph
+from pairmark.models.ghost.space import PAIRS, Space, choose, draw_companions, known_names, scales_of
 
 X, y = load_wine(return_X_y=True)
 X = X.astype(np.float32)
