@@ -227,8 +227,8 @@ class Galleries:
                 raise Conflict(f"gallery {name!r} was moved to a version of other columns meanwhile")
             if state.items + len(rows) > self._settings.max_gallery_items:
                 raise TooLarge(
-                    f"gallery {name!r} has {state.items} items; at most {self._settings.max_gallery_items} are kept: raise "
-                    "PAIRMARK_MAX_GALLERY_ITEMS, where disk and memory hold three times the bytes of the vectors",
+                    f"gallery {name!r} has {state.items} items; at most {self._settings.max_gallery_items} are kept: "
+                    "raise PAIRMARK_MAX_GALLERY_ITEMS, where disk and memory hold three times the bytes of the vectors",
                     limit=self._settings.max_gallery_items,
                 )
             now = self.database.now(session)
