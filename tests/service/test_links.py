@@ -219,7 +219,6 @@ def test_of_one_column_equal_rows_are_linked_where_that_is_asked(tmp_path: Path)
         ("id,a,b\n1,x,y\n2,x,y\n", "nothing tells records apart"),
         ("id,a,b\n1,,\n2,,\n", "nothing tells records apart"),
         ("id,name,town\n1,ann,york\n1,bob,hull\n3,cid,bath\n", "'1' names 2 rows"),
-        ("code,name,town\nk1,ann,york\nk2,bob,hull\nk3,cid,bath\n", "say it by --id: code"),
     ],
 )
 def test_a_table_that_cannot_be_linked_is_refused_in_words(tmp_path: Path, text: str, said: str) -> None:
