@@ -47,8 +47,6 @@ _MODULES = {
 def __getattr__(name: str) -> Any:
     for module, names in _MODULES.items():
         if name in names.split():
-            # Before scikit-learn, of which it leaves out half.
-            import_module("pairmark.models.core")
             value = getattr(import_module(f"pairmark.models.{module}"), name)
             globals()[name] = value
             return value
