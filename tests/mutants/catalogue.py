@@ -284,14 +284,14 @@ WATCHED: dict[str, tuple[Row, ...]] = {
         (
             "a pair is rounded up to a choice that leaves out all that it lacks",
             BOUNDS,
-            r"\(way \| ~columns\)\.all\(axis=\(1, 2\)\)",
-            "(way | ~columns).any(axis=(1, 2))",
+            r"np\.all\(ways \| ~columns, axis=\(2, 3\)\)",
+            "np.any(ways | ~columns, axis=(2, 3))",
         ),
         (
             "a pair is rounded up to the choice that costs least",
             BOUNDS,
-            r"np\.argsort\(-self\.tprs\[numbers\]",
-            "np.argsort(self.tprs[numbers]",
+            r"np\.argsort\(-self\.tprs, ",
+            "np.argsort(self.tprs, ",
         ),
         (
             "groups are held to the rate without columns, too",
