@@ -156,17 +156,17 @@ class Database:
         finally:
             connection.close()
 
-    def upgrade(self, to: str = migrations.HEAD) -> None:
+    def upgrade(self, target: str = migrations.HEAD) -> None:
         """Bring the schema to a revision, by default the newest. Safe to call from several processes at once."""
         revision = self.revision()
-        if revision == to:
+        if revision == target:
             return
         if revision is not None:
             self._check_known(revision)
         with _in_our_words():
-            self._migrate(to)
+            self._migrate(target)
 
-    def _migrate(self, to: str) -> None:
+    def _migrate(self, target: str) -> None:
         from alembic import command
         from alembic.config import Config
 
@@ -176,7 +176,7 @@ class Database:
             if not self.is_sqlite:
                 connection.execute(text("SELECT pg_advisory_xact_lock(7261947)"))
             config.attributes["connection"] = connection
-            command.upgrade(config, to)
+            command.upgrade(config, target)
 
     @contextmanager
     def schema_change(self) -> Iterator[Connection]:

@@ -63,10 +63,10 @@ EVERY_NAME: Final = VisibleNames()
 
 def checked_name(name: str, field: str = "name") -> str:
     """The name, when it can stand in a path and a reference, or `InvalidInput` that names the field."""
-    tenant, slash, own = name.partition("/")
+    tenant, slash, word = name.partition("/")
     if not slash:
         return checked_word(name, field)
-    if not _TENANT.fullmatch(tenant) or not _WORD.fullmatch(own) or re.fullmatch(_TAKEN, own):
+    if not _TENANT.fullmatch(tenant) or not _WORD.fullmatch(word) or re.fullmatch(_TAKEN, word):
         raise InvalidInput(
             f"{field}: {name[:MAX_NAME]!r} cannot be a name; expected NAME or TENANT/NAME, each of letters, digits, "
             f"'.', '_' or '-', starting with a letter or digit, the tenant at most {MAX_TENANT} and the name at most "

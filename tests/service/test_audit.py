@@ -32,8 +32,8 @@ def test_every_change_on_the_way_to_a_model_is_logged_by_who_made_it(deployment,
     with acting(Actor(name="key abc", request_id="r-1")):
         version = deployment.train(promote="production")
         deployment.train(promote=False)
-        deployment.store.promote("faces", "production", 2, by="key abc", reason="canary held for a week")
-        deployment.store.promote("faces", "production", 2, by="key abc")
+        deployment.store.promote("faces", "production", 2, actor="key abc", reason="canary held for a week")
+        deployment.store.promote("faces", "production", 2, actor="key abc")
         deployment.store.delete("faces", 1)
         with pytest.raises(Conflict):
             deployment.store.delete("faces", 2)

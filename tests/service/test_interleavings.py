@@ -42,7 +42,7 @@ def versions(deployment: Deployment) -> None:
         with deployment.db.write() as session:
             for number in (1, 2):
                 session.add(version_row(number))
-    deployment.store.promote("people", "production", 1, by="test")
+    deployment.store.promote("people", "production", 1, actor="test")
 
 
 def version_row(number: int) -> ModelVersion:
@@ -63,7 +63,7 @@ def test_an_alias_never_points_at_a_version_that_is_deleted_meanwhile(
     def prepared() -> Any:
         versions(deployment)
         calls = (
-            lambda db: store(db).promote("people", "production", 2, by="test"),
+            lambda db: store(db).promote("people", "production", 2, actor="test"),
             lambda db: store(db).delete("people", 2),
         )
         return calls if promotes_first else calls[::-1]

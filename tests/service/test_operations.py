@@ -127,7 +127,7 @@ def test_a_restored_place_is_the_same_to_the_bit(
     assert there.rows() == place.rows()
     assert there.scores() == place.scores()
     # And it goes on as before.
-    ModelStore(there.db, there.blobs, there.settings).promote("faces", "canary", 1, by="test")
+    ModelStore(there.db, there.blobs, there.settings).promote("faces", "canary", 1, actor="test")
     assert [path.name for path in tmp_path.glob(".*")] == []
 
 

@@ -108,7 +108,7 @@ def test_an_alias_that_was_moved_during_the_comparison_stays(deployment, monkeyp
 
     def meanwhile(*given):
         decided = real(*given)
-        deployment.store.promote("faces", "production", 2, by="somebody")
+        deployment.store.promote("faces", "production", 2, actor="somebody")
         return decided
 
     monkeypatch.setattr(evaluating, "promotion", meanwhile)

@@ -24,7 +24,7 @@ def uncalibrated(deployment, version=1):
     row = deployment.store.row("faces", version)
     new = ModelVersion(**row.values() | {"job_id": None})
     with deployment.db.write() as session:
-        return deployment.store.register(session, "faces", new, None, promote=None, by="test").version
+        return deployment.store.register(session, "faces", new, None, promote=None, actor="test").version
 
 
 def test_references_mean_what_they_say(deployment):
@@ -60,16 +60,18 @@ def test_an_alias_moves_with_its_history_and_its_etag(deployment):
     deployment.train()
     deployment.train(promote=False)
     at = deployment.store.alias("faces", "production")
-    moved = deployment.store.promote("faces", "production", 2, by="key:1", if_match=frozenset({at.revision}))
+    moved = deployment.store.promote(
+        "faces", "production", 2, actor="key:1", if_match=frozenset({at.revision})
+    )
     assert (moved.version, moved.revision) == (2, at.revision + 1)
     with pytest.raises(PreconditionFailed, match="version 2"):
-        deployment.store.promote("faces", "production", 1, by="key:2", if_match=frozenset({at.revision}))
+        deployment.store.promote("faces", "production", 1, actor="key:2", if_match=frozenset({at.revision}))
     with pytest.raises(PreconditionFailed, match="does not exist"):
-        deployment.store.promote("faces", "canary", 1, by="key:2", if_match="*")
+        deployment.store.promote("faces", "canary", 1, actor="key:2", if_match="*")
     deployment.store.promote(
-        "faces", "production", 1, by="key:2", if_match="*", reason="Version 2 misses twins."
+        "faces", "production", 1, actor="key:2", if_match="*", reason="Version 2 misses twins."
     )
-    same = deployment.store.promote("faces", "production", 1, by="key:3")
+    same = deployment.store.promote("faces", "production", 1, actor="key:3")
     assert same.revision == moved.revision + 1
     history = deployment.store.history("faces", "production").items
     assert [(one.version, one.previous) for one in history] == [(1, 2), (2, 1), (1, None)]
@@ -83,20 +85,20 @@ def test_an_alias_moves_with_its_history_and_its_etag(deployment):
     with pytest.raises(UnknownModel):
         deployment.store.history("faces", "canary")
     with pytest.raises(InvalidInput, match="neither a number"):
-        deployment.store.promote("faces", "2", 1, by="key:2")
+        deployment.store.promote("faces", "2", 1, actor="key:2")
     with pytest.raises(UnknownModel):
-        deployment.store.promote("faces", "production", 9, by="key:2")
+        deployment.store.promote("faces", "production", 9, actor="key:2")
 
 
 def test_a_version_that_could_not_answer_match_is_not_promoted(deployment):
     deployment.train()
     version = uncalibrated(deployment)
     with pytest.raises(Conflict, match="calibrate it first"):
-        deployment.store.promote("faces", "production", version, by="x")
+        deployment.store.promote("faces", "production", version, actor="x")
     assert deployment.store.resolve("faces") == ("faces", 1)
     deployment.upload("strangers", *people(40, 5, seed=9, first=1000))
     deployment.store.calibrations.calibrate("faces", version, "strangers")
-    assert deployment.store.promote("faces", "production", version, by="x").version == version
+    assert deployment.store.promote("faces", "production", version, actor="x").version == version
 
 
 def test_only_versions_no_alias_holds_are_deleted_and_numbers_not_used_twice(deployment):

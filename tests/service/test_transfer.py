@@ -59,7 +59,7 @@ def with_manifest(body, change):
 
 
 def test_an_imported_version_answers_the_same(deployment, elsewhere, exported):
-    assert elsewhere.import_file(io.BytesIO(exported), name="copy", promote="production", by="test") == (
+    assert elsewhere.import_file(io.BytesIO(exported), name="copy", promote="production", actor="test") == (
         "copy",
         1,
     )
@@ -88,7 +88,7 @@ def test_an_imported_version_answers_the_same(deployment, elsewhere, exported):
 def test_what_was_trained_on_is_remembered_after_an_import(deployment, elsewhere, exported):
     from pairmark.service.errors import CalibrationOverlap
 
-    deployment.store.import_file(io.BytesIO(exported), name="copy", by="test")
+    deployment.store.import_file(io.BytesIO(exported), name="copy", actor="test")
     with pytest.raises(CalibrationOverlap):
         deployment.store.calibrations.calibrate("copy", 1, "people")
 
@@ -145,7 +145,7 @@ def _escape(manifest, entries):
 )
 def test_a_file_that_is_not_a_whole_unchanged_export_is_refused(deployment, elsewhere, exported, spoil, said):
     with pytest.raises(InvalidInput, match=said):
-        elsewhere.import_file(io.BytesIO(spoil(exported)), name="copy", by="test")
+        elsewhere.import_file(io.BytesIO(spoil(exported)), name="copy", actor="test")
     with pytest.raises(UnknownModel):
         deployment.store.model("copy")
     assert not (deployment.folder / "evil.npy").exists()
@@ -186,7 +186,7 @@ def _widened(arrays):
 
 def test_an_imported_calibration_guarantees_nothing(deployment, elsewhere, exported):
     body = with_calibration(exported, _widened)
-    assert elsewhere.import_file(io.BytesIO(body), name="copy", by="test") == ("copy", 1)
+    assert elsewhere.import_file(io.BytesIO(body), name="copy", actor="test") == ("copy", 1)
     version = elsewhere.version("copy", 1)
     calibration, facts = elsewhere.calibrations.load(version.calibration_id)
     assert (guarantee_of("finite-sample", calibration.origin), facts.imported) == ("none", "unsigned")
@@ -200,7 +200,7 @@ def test_an_imported_calibration_guarantees_nothing(deployment, elsewhere, expor
         assert (entry.action, entry.after["calibration_imported"]) == ("version.create", "unsigned")
     # Exported once more, it is still what nobody vouched for: whoever signs it signs that mark too.
     again = elsewhere.export("copy", 1, deployment.folder / "again").read_bytes()
-    assert elsewhere.import_file(io.BytesIO(again), name="copy", by="test") == ("copy", 2)
+    assert elsewhere.import_file(io.BytesIO(again), name="copy", actor="test") == ("copy", 2)
     # Calibrated here, on other people, it guarantees again.
     there = replace(deployment, blobs=Blobs(deployment.folder / "elsewhere"))
     there.upload("others", *people(60, 4, seed=5, first=1000))
@@ -221,12 +221,12 @@ def test_a_signed_calibration_keeps_its_guarantee_and_a_stripped_signature_is_re
     stripped = rewritten(signed, lambda entries: entries.pop(SIGNATURE))
     for body in (stripped, exported):
         with pytest.raises(InvalidInput, match="is not signed"):
-            store.import_file(io.BytesIO(body), name="copy", by="test")
+            store.import_file(io.BytesIO(body), name="copy", actor="test")
     # An import that came unsigned is not made good by the key of who exports it.
-    assert deployment.store.import_file(io.BytesIO(exported), name="copy", by="test") == ("copy", 1)
+    assert deployment.store.import_file(io.BytesIO(exported), name="copy", actor="test") == ("copy", 1)
     passed_on = store.export("copy", 1, deployment.folder / "copy").read_bytes()
     for body, expected in ((signed, ("finite-sample", "signed")), (passed_on, ("none", "unsigned"))):
-        name, version = store.import_file(io.BytesIO(body), name="other", by="test")
+        name, version = store.import_file(io.BytesIO(body), name="other", actor="test")
         calibration, facts = store.calibrations.load(store.version(name, version).calibration_id)
         assert (guarantee_of("finite-sample", calibration.origin), facts.imported) == expected
 
@@ -240,9 +240,9 @@ def test_a_packed_again_or_oversized_file_is_refused(deployment, elsewhere, expo
         for name in source.namelist():
             target.writestr(name, source.read(name))
     with pytest.raises(InvalidInput, match="was repacked"):
-        elsewhere.import_file(io.BytesIO(out.getvalue()), by="test")
+        elsewhere.import_file(io.BytesIO(out.getvalue()), actor="test")
     tight = ModelStore(
         deployment.db, deployment.blobs, deployment.settings.model_copy(update={"max_upload_bytes": 1000})
     )
     with pytest.raises(TooLarge):
-        tight.import_file(io.BytesIO(exported), by="test")
+        tight.import_file(io.BytesIO(exported), actor="test")

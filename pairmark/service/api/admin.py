@@ -45,8 +45,8 @@ def create_key(http: Request, services: InServices, response: Response, request:
 
     Once the first key exists, every request needs one.
     """
-    own = names_of(http).tenant
-    if own is not None and request.tenant not in (None, own):
+    own_tenant = names_of(http).tenant
+    if own_tenant is not None and request.tenant not in (None, own_tenant):
         raise UnknownTenant("there is no such tenant")
     seconds = None if request.expires_in_days is None else request.expires_in_days * DAY_S
     key = services.keys.create(
@@ -54,7 +54,7 @@ def create_key(http: Request, services: InServices, response: Response, request:
         request.scopes,
         expires_in_s=seconds,
         rate=request.rate,
-        tenant=request.tenant or own,
+        tenant=request.tenant or own_tenant,
     )
     response.headers["Cache-Control"] = "no-store"
     return key

@@ -42,14 +42,14 @@ Unit = int | str
 
 def _read_same(text: bytes, name: str) -> list[int | bool]:
     labels: list[Any] = list_of(bool | int | str)(text, name)
-    for at, label in enumerate(labels):
+    for place, label in enumerate(labels):
         if isinstance(label, str):
             if label not in ("0", "1"):
                 raise InvalidInput(
-                    f"{name}[{at}] is {label[:50]!r}; expected 1 (same) or 0 (different)",
-                    field=f"{name}[{at}]",
+                    f"{name}[{place}] is {label[:50]!r}; expected 1 (same) or 0 (different)",
+                    field=f"{name}[{place}]",
                 )
-            labels[at] = int(label)
+            labels[place] = int(label)
     return labels
 
 

@@ -160,7 +160,7 @@ async def import_model(
 
     def work() -> VersionOut:
         model, version = services.store.import_file(
-            file.file, by=caller, name=name or None, promote=promote or None
+            file.file, actor=caller, name=name or None, promote=promote or None
         )
         return services.store.version(model, version)
 
@@ -386,7 +386,7 @@ def move_alias(
         name,
         alias,
         request.version,
-        by=caller,
+        actor=caller,
         if_match=_revisions(if_match),
         reason=(request.reason or "").strip() or None,
     )

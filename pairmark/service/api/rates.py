@@ -115,12 +115,12 @@ class Rates:
         """Take so many tokens of a bucket, or none where it does not hold them."""
         mark = int.from_bytes(blake2b(bucket.encode(), digest_size=8).digest(), "little") | 1
         places = range(mark % SETS * WAYS, mark % SETS * WAYS + WAYS)
-        at = next((at for at in places if self._names[at] == mark), None)
-        if at is None:
-            at = min(places, key=self._full_at.__getitem__)
+        place = next((place for place in places if self._names[place] == mark), None)
+        if place is None:
+            place = min(places, key=self._full_at.__getitem__)
         now, step, window = time.time(), limit.window_s / limit.quota, limit.window_s
         # A moment further ahead than a bucket can be empty was written before the clock was set back.
-        full_at = self._full_at[at] if self._names[at] == mark else 0.0
+        full_at = self._full_at[place] if self._names[place] == mark else 0.0
         start = full_at if now < full_at <= now + window + 1.0 else now
         end = start + step * count
         wait = end - now - window
@@ -128,8 +128,8 @@ class Rates:
             return BucketState(
                 int((now + window - start) / step + 1e-6), ceil(start - now), max(1, ceil(wait))
             )
-        self._names[at] = mark
-        self._full_at[at] = end
+        self._names[place] = mark
+        self._full_at[place] = end
         return BucketState(int((now + window - end) / step + 1e-6), ceil(end - now), 0)
 
 

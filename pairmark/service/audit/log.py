@@ -106,21 +106,23 @@ class AuditLog:
         tenant : only entries of this one's view.
         """
         before = start_of(limit, cursor, int)
-        of = AuditRow
-        query = select(of).order_by(of.id.desc()).limit(limit + 1)
+        table = AuditRow
+        query = select(table).order_by(table.id.desc()).limit(limit + 1)
         if before is not None:
-            query = query.where(of.id < before)
+            query = query.where(table.id < before)
         if actor is not None:
-            query = query.where(of.actor == actor)
+            query = query.where(table.actor == actor)
         if action is not None:
-            query = query.where((of.action == action) | of.action.startswith(f"{action}.", autoescape=True))
+            query = query.where(
+                (table.action == action) | table.action.startswith(f"{action}.", autoescape=True)
+            )
         if resource is not None:
-            below = (of.resource.startswith(f"{resource}{mark}", autoescape=True) for mark in ":@")
-            query = query.where(or_(of.resource == resource, *below))
+            below = (table.resource.startswith(f"{resource}{mark}", autoescape=True) for mark in ":@")
+            query = query.where(or_(table.resource == resource, *below))
         if tenant is not None:
-            query = query.where(of.tenant == tenant)
+            query = query.where(table.tenant == tenant)
         if since is not None:
-            query = query.where(of.at >= since)
+            query = query.where(table.at >= since)
         with self._db.read() as session:
             rows = list(session.scalars(query))
         return page_of(Page[AuditEntry], rows, limit, lambda row: (row.id,), AuditEntry.model_validate)

@@ -189,7 +189,7 @@ def link(
     if learned is not None:
         # Dates are written in the file's own way.
         types = {name: kind for name, kind in learned.columns.items() if kind != "date"} | types
-    rules = dict(each.rsplit(":", 1) for each in keep or () if ":" in each)
+    rules = dict(choice.rsplit(":", 1) for choice in keep or () if ":" in choice)
     if len(rules) < len(keep or ()) or not {*rules.values()} <= {*outputs.RULES}:
         raise typer.BadParameter(
             f"expected COLUMN:RULE, a rule being one of {', '.join(outputs.RULES)}", param_hint="--keep"
@@ -216,13 +216,13 @@ def link(
             for name, target in targets.items()
             if target is not None
         }
-        files = [_file(each, folder) for each in tables]
+        files = [_file(table, folder) for table in tables]
         if truth is not None and is_file(truth):
             truth = str(_file(truth, folder, "--truth"))
-        frequency_files = dict(_frequencies_of(each, folder) for each in frequencies or ())
+        frequency_files = dict(_frequencies_of(frequency, folder) for frequency in frequencies or ())
         request = schemas.LinksRequest(
             tables=numbered,
-            unique=[numbered[tables.index(each)] for each in unique] if unique else None,
+            unique=[numbered[tables.index(table)] for table in unique] if unique else None,
             model=model,
             previous=previous and previous.name[:32],
             false_links=false_links,
@@ -278,7 +278,7 @@ def link(
         written = [(target, paths[name]) for name, target in targets.items() if target is not None]
         if merged is not None:
             written.append((outputs.sources_of(merged), outputs.sources_path(paths["merged"])))
-        outputs.deliver([each for each in written if each[0].startswith(outputs.ELSEWHERE)])
+        outputs.deliver([file for file in written if file[0].startswith(outputs.ELSEWHERE)])
     answer = summary.model_dump(mode="json") | ({} if pair is None else {"pair": pair})
     output.show(answer, lambda to: _show(to, summary, first, out, facts, pair, explain))
 
@@ -324,18 +324,18 @@ def resolve(
         )
     answers: list[dict[str, Any]] = []
     for number, row in enumerate(rows, 1):
-        of = dict(zip(names, row, strict=True))
-        record = {name: of[name] for name in compared}
+        cells = dict(zip(names, row, strict=True))
+        record = {name: cells[name] for name in compared}
         try:
             if add:
-                entities, name, new = resolver.put_in(record, of.get(id_column or ""))
+                entities, name, new = resolver.put_in(record, cells.get(id_column or ""))
             else:
                 entities, name, new = resolver.resolve(record), None, None
         except PairmarkError as error:
             raise type(error)(f"{records.name}, row {number}: {error.detail}", **error.facts) from error
         if new is not None:
             resolver.take(new)
-        answers.append({"row": number, "entities": [each.model_dump(mode="json") for each in entities]})
+        answers.append({"row": number, "entities": [entity.model_dump(mode="json") for entity in entities]})
         answers[-1] |= {"added": name} if add else {}
     if resolver.added:
         with tempfile.TemporaryDirectory(prefix="pairmark-resolve-") as new_state:
@@ -344,9 +344,15 @@ def resolve(
                 pass
             outputs.keep_state(Path(new_state), links)
     shown = [
-        (each["row"], of["entity"], of["score"], of["decision"], ", ".join(of["records"][:_SHOWN]))
-        for each in answers
-        for of in each["entities"]
+        (
+            answer["row"],
+            entity["entity"],
+            entity["score"],
+            entity["decision"],
+            ", ".join(entity["records"][:_SHOWN]),
+        )
+        for answer in answers
+        for entity in answer["entities"]
     ]
     output.show(
         answers,
@@ -441,7 +447,7 @@ def _answers(pairs: Iterable[Pair]) -> Answers:
 
 
 def _show(
-    to: Console,
+    console: Console,
     summary: LinkSummary,
     first: list[tuple[object, ...]],
     out: str | None,
@@ -452,7 +458,7 @@ def _show(
     from pairmark.service.links.linking import COLUMNS
 
     for note in summary.notes:
-        to.print(f"note: {note}")
+        console.print(f"note: {note}")
     share = summary.false_links
     left_out = "; ".join(" and ".join(rule) for rule in summary.blocking.left_out)
     ids = ", ".join("row numbers" if name is None else name for name in summary.ids)
@@ -488,34 +494,34 @@ def _show(
             "empty": f"{summary.empty:,} records have no cell" if summary.empty else None,
             **more,
         }
-    )(to)
-    to.print("")
+    )(console)
+    console.print("")
     output.table(
         COLUMNS,
         [row[: len(COLUMNS)] for row in first],
         empty="no links: no pair is likelier a match than not",
-    )(to)
+    )(console)
     if summary.links > len(first):
         where = f"in {out}" if out is not None else "by -o links.csv"
-        to.print(f"all {summary.links:,} links {where}")
+        console.print(f"all {summary.links:,} links {where}")
     if summary.evaluation is not None:
         evaluation = summary.evaluation
         # Of cuts that read alike the lowest.
-        cuts = [*{f"{each.cut:.6f}": each for each in reversed(evaluation.by_cut)}.values()][::-1]
+        cuts = [*{f"{point.cut:.6f}": point for point in reversed(evaluation.by_cut)}.values()][::-1]
         shown = [
             [
-                "as decided" if each.cut is None else f"{each.cut:.6f}",
+                "as decided" if point.cut is None else f"{point.cut:.6f}",
                 *(
-                    "-" if at is None else f"{100 * at:.1f} ({100 * low:.1f} to {100 * high:.1f})"
-                    for at, low, high in (each.precision, each.recall, each.f1)
+                    "-" if value is None else f"{100 * value:.1f} ({100 * low:.1f} to {100 * high:.1f})"
+                    for value, low, high in (point.precision, point.recall, point.f1)
                 ),
             ]
-            for each in (evaluation.decided, *cuts[:: 1 + len(cuts) // _SHOWN])
+            for point in (evaluation.decided, *cuts[:: 1 + len(cuts) // _SHOWN])
         ]
-        to.print(
+        console.print(
             f"\nagainst {evaluation.basis}, in percent ({100 * evaluation.confidence:g} % intervals by entity):"
         )
-        output.table(("cut", "precision", "recall", "F1"), shown)(to)
+        output.table(("cut", "precision", "recall", "F1"), shown)(console)
     if pair is not None and explain is not None:
         total, rows = 0.0, []
         most = max(1.0, *(abs(field["weight"]) for field in pair))
@@ -524,7 +530,7 @@ def _show(
             bar = "█" * round(_BAR * abs(field["weight"]) / most)
             cells = [field["field"], field["left"], field["right"], field["level"]]
             rows.append([*cells, f"{field['weight']:+.2f}", f"{total:+.2f}", bar])
-        output.table(["column", *explain, "level", "weight", "sum", ""], rows)(to)
+        output.table(["column", *explain, "level", "weight", "sum", ""], rows)(console)
 
 
 @contextmanager

@@ -89,15 +89,15 @@ def match(
     columns = {name: of for name, of in columns.items() if any(one is not None and one == one for one in of)}
     pairs = [dict(zip(columns, pair, strict=True)) for pair in zip(*columns.values(), strict=True)]
 
-    def human(to: Console) -> None:
+    def human(console: Console) -> None:
         rows = [
             [at, *(f"{one:.6g}" if isinstance(one, float) else one for one in pair.values())]
             for at, pair in enumerate(pairs)
         ]
-        output.table(("pair", *columns), rows, empty="no pairs", most=SHOWN)(to)
-        output.warn(to, (warning["detail"] for warning in answer.warnings))
-        to.print(point["meaning"])
-        output.facts({name: point.get(name) for name in BESIDE_THE_MEANING})(to)
+        output.table(("pair", *columns), rows, empty="no pairs", most=SHOWN)(console)
+        output.warn(console, (warning["detail"] for warning in answer.warnings))
+        console.print(point["meaning"])
+        output.facts({name: point.get(name) for name in BESIDE_THE_MEANING})(console)
 
     output.show({"model": answer.model, "pairs": pairs, "operating_point": point}, human)
 
@@ -181,11 +181,11 @@ def ask_pair(refs: Sequence[str | None], left: Any, right: Any, question: str) -
     return _key(question)
 
 
-def _ask(client: Client, review_id: str, by: str | None) -> None:
+def _ask(client: Client, review_id: str, reviewer: str | None) -> None:
     """Ask about pairs until it is enough, nothing is left, or the person stops."""
     before: str | None = None
     while True:
-        items = client.pairs_to_judge(review_id, by=by)
+        items = client.pairs_to_judge(review_id, by=reviewer)
         if not items:
             output.say("nothing to judge: it is enough, all is drawn, or the rest is with others")
             return
@@ -205,7 +205,7 @@ def _ask(client: Client, review_id: str, by: str | None) -> None:
         if key not in _KEYS:
             output.say("expected s, d, ?, u or q")
             continue
-        outcome = {"item": name, "same": _KEYS[key], **({} if by is None else {"by": by})}
+        outcome = {"item": name, "same": _KEYS[key], **({} if reviewer is None else {"by": reviewer})}
         now = client.judge(review_id, [outcome])
         before = name
         output.say(f"{now.judged} judged, {now.wrong} wrong: {now.statement}")
@@ -288,8 +288,8 @@ def learning_curve(
             draw_learning_curve(points, formats[picture.suffix], f"{name}, TPR at FPR {100 * fpr:g} %")
         )
 
-    def human(to: Console) -> None:
-        to.print(
+    def human(console: Console) -> None:
+        console.print(
             f"{spec.kind} on {name}: TPR at a false positive rate of {100 * fpr:g} %, of people held out"
         )
         rows = [
@@ -300,8 +300,8 @@ def learning_curve(
             )
             for point in points
         ]
-        output.table(("people who train", "TPR", ""), rows)(to)
-        to.print(TREND)
+        output.table(("people who train", "TPR", ""), rows)(console)
+        console.print(TREND)
 
     shown: dict[str, Any] = {
         "dataset": name,

@@ -151,7 +151,7 @@ def show_model(client: Connection, ref: Ref) -> None:
     name, number = resolve(client, ref)
     version = client.version(name, number)
 
-    def human(to: Console) -> None:
+    def human(console: Console) -> None:
         keys = (
             "kind",
             "aliases",
@@ -165,12 +165,12 @@ def show_model(client: Connection, ref: Ref) -> None:
         facts = version.get("facts") or {}
         promotion = {"promotion": (facts.get("promotion") or {}).get("reason")}
         output.details({"model": f"{name}:{number}", **{key: version.get(key) for key in keys}, **promotion})(
-            to
+            console
         )
-        _show_measured(to, version.json)
+        _show_measured(console, version.json)
         suspects = facts.get("suspects") or {}
-        output.warn(to, [suspects["text"]] if suspects.get("text") else [])
-        show_guarantee(to, version.json)
+        output.warn(console, [suspects["text"]] if suspects.get("text") else [])
+        show_guarantee(console, version.json)
 
     output.show(version, human)
 
@@ -235,38 +235,40 @@ def confirm(question: str, yes: bool) -> None:
         typer.confirm(question, abort=True)
 
 
-def _show_dataset(to: Console, dataset: dict[str, Any]) -> None:
+def _show_dataset(console: Console, dataset: dict[str, Any]) -> None:
     keys = "rows features sha256 label label_role ranking_labels label_counts created_at"
-    of = {
+    facts = {
         key: dataset[key] for key in (f"{keys} n_pairs n_same_pairs" if dataset["n_pairs"] else keys).split()
     }
     # The service counts the rows of the most frequent labels only.
     counts, more = dataset["label_counts"], (dataset["n_labels"] or 0) - output.CELL_ENTRIES
     if more > 0:
         shown = (f"{label}: {counts[label]}" for label in list(counts)[: output.CELL_ENTRIES])
-        of["label_counts"] = ", ".join([*shown, f"and {more:,} more"])
-    output.details({"dataset": f"{dataset['name']}:{dataset['version']}", **of})(to)
+        facts["label_counts"] = ", ".join([*shown, f"and {more:,} more"])
+    output.details({"dataset": f"{dataset['name']}:{dataset['version']}", **facts})(console)
     if dataset["existing"]:
-        to.print("the newest version has this content already: nothing was added")
-    show_guarantee(to, dataset)
+        console.print("the newest version has this content already: nothing was added")
+    show_guarantee(console, dataset)
     if dataset["n_pairs"] and dataset["population"] is None:
-        to.print(
+        console.print(
             "guarantee: depends on how the list of pairs came about. Name it with `pairmark train --listing all` "
             "or `random-people`; of a list of unknown origin nothing is guaranteed"
         )
-    output.warn(to, dataset.get("warnings") or [])
+    output.warn(console, dataset.get("warnings") or [])
 
 
-def _show_inspection(to: Console, file: Path, inspection: dict[str, Any]) -> None:
+def _show_inspection(console: Console, file: Path, inspection: dict[str, Any]) -> None:
     columns = ("name", "kind", "role", "inferred", "distinct", "examples")
-    output.table(columns, inspection["columns"], most=output.TABLE_ROWS)(to)
-    output.warn(to, inspection["warnings"])
+    output.table(columns, inspection["columns"], most=output.TABLE_ROWS)(console)
+    output.warn(console, inspection["warnings"])
     if inspection["problem"]:
-        to.print(f"it would be refused: {inspection['problem']}", style="yellow")
+        console.print(f"it would be refused: {inspection['problem']}", style="yellow")
         return
-    output.facts({key: inspection[key] for key in ("rows", "features", "n_labels", "ranking_labels")})(to)
-    show_guarantee(to, inspection)
-    to.print(f"keep it with: pairmark datasets add NAME {shlex.quote(str(file))} and the same options")
+    output.facts({key: inspection[key] for key in ("rows", "features", "n_labels", "ranking_labels")})(
+        console
+    )
+    show_guarantee(console, inspection)
+    console.print(f"keep it with: pairmark datasets add NAME {shlex.quote(str(file))} and the same options")
 
 
 def train(
@@ -363,9 +365,9 @@ def evaluate(
     name, number = resolve(client, model)
     report = client.evaluate(name, number, dataset, **given_members(measuring))
 
-    def human(to: Console) -> None:
-        output.details({**report.json, "warnings": None, "roc": None})(to)
-        output.warn(to, report.json["warnings"])
+    def human(console: Console) -> None:
+        output.details({**report.json, "warnings": None, "roc": None})(console)
+        output.warn(console, report.json["warnings"])
 
     output.show(report, human)
 
@@ -457,16 +459,16 @@ def _worker_for(job_id: str, url: str | None) -> Iterator[None]:
 
 
 def _show_trained(
-    to: Console, job: dict[str, Any], version: dict[str, Any], rates: list[dict[str, Any]]
+    console: Console, job: dict[str, Any], version: dict[str, Any], rates: list[dict[str, Any]]
 ) -> None:
-    to.print(f"{version['model']}:{version['version']}  {version['kind']}", style="bold")
-    _show_measured(to, version)
-    to.print("\n" + str(job.get("message") or ""))
-    show_guarantee(to, version)
-    show_by_people(to, rates)
+    console.print(f"{version['model']}:{version['version']}  {version['kind']}", style="bold")
+    _show_measured(console, version)
+    console.print("\n" + str(job.get("message") or ""))
+    show_guarantee(console, version)
+    show_by_people(console, rates)
 
 
-def show_by_people(to: Console, rates: list[dict[str, Any]]) -> None:
+def show_by_people(console: Console, rates: list[dict[str, Any]]) -> None:
     """What more people would bring at each rate of a report, where that is known."""
     rows = [
         {"fpr": rate["fpr"], **{f"{more['people']:,}": more["tpr"] for more in rate["by_people"]}}
@@ -474,41 +476,43 @@ def show_by_people(to: Console, rates: list[dict[str, Any]]) -> None:
         if rate["by_people"]
     ]
     if rows:
-        to.print(
+        console.print(
             "\nTPR to expect of the people who calibrated, by how many do (estimates, too: only the false positive "
             "rate is guaranteed):"
         )
         for row in rows:
-            output.table(tuple(row), [row])(to)
+            output.table(tuple(row), [row])(console)
 
 
-def show_guarantee(to: Console, of: dict[str, Any]) -> None:
+def show_guarantee(console: Console, answer: dict[str, Any]) -> None:
     """What a dataset or version can guarantee, in a sentence; where that depends on what its labels are, in two."""
-    if of.get("promise"):
-        to.print(f"guarantee: {of['promise']['text']}")
-    for choice in of.get("choices") or []:
+    if answer.get("promise"):
+        console.print(f"guarantee: {answer['promise']['text']}")
+    for choice in answer.get("choices") or []:
         text = (choice["promise"] or {}).get("text", "not known from the size")
-        to.print(f"guarantee with --{choice['role']} ({choice['meaning']}): {text}")
+        console.print(f"guarantee with --{choice['role']} ({choice['meaning']}): {text}")
 
 
-def _show_measured(to: Console, version: dict[str, Any]) -> None:
+def _show_measured(console: Console, version: dict[str, Any]) -> None:
     """Metrics with their intervals, what the learner chose from, and the model among the baselines on the same data."""
     facts = version.get("facts") or {}
     metrics = version.get("metrics") or {}
     if "n_units" in metrics:
         units = "people" if metrics.get("protocol") == "open-set" else "samples"
-        to.print(
+        console.print(
             f"measured on {metrics['n_units']:,} {units} held out of training: estimates, none guaranteed"
         )
-    output.details(metrics)(to)
+    output.details(metrics)(console)
     race = facts.get("race") or {}
     if race.get("candidates"):
-        to.print(f"\nchosen by cross-validation: {race['winner']}, the simplest of the best")
-        output.table(("name", "mean_tpr", "folds", "status"), race["candidates"])(to)
+        console.print(f"\nchosen by cross-validation: {race['winner']}, the simplest of the best")
+        output.table(("name", "mean_tpr", "folds", "status"), race["candidates"])(console)
     board = facts.get("leaderboard") or {}
     if board:
-        to.print(f"\n{board['judged_by']}, on the same held-out data:")
-        output.table(("name", "value", "interval", "difference", "difference_interval"), board["items"])(to)
+        console.print(f"\n{board['judged_by']}, on the same held-out data:")
+        output.table(("name", "value", "interval", "difference", "difference_interval"), board["items"])(
+            console
+        )
 
 
 def report(client: Connection, ref: Ref) -> None:

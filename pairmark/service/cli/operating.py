@@ -80,10 +80,12 @@ def _show_new(new_key: NewKey) -> None:
     value = new_key.model_dump(mode="json")
     facts = {name: value[name] for name in ("id", "name", "tenant", "scopes", "expires_at")}
 
-    def human(to: Any) -> None:
-        output.facts({**facts, "key": new_key.key})(to)
-        output.warn(to, new_key.warnings)
-        to.print("This is the only time it is shown. Send it as 'Authorization: Bearer KEY'.", style="dim")
+    def human(console: Any) -> None:
+        output.facts({**facts, "key": new_key.key})(console)
+        output.warn(console, new_key.warnings)
+        console.print(
+            "This is the only time it is shown. Send it as 'Authorization: Bearer KEY'.", style="dim"
+        )
 
     output.show(value, human)
 
@@ -204,17 +206,17 @@ def restore(
     with open_stores() as (config, database, blobs):
         summary = restored(database, blobs, config, file, keys=keys)
 
-    def human(to: Console) -> None:
-        output.details(summary)(to)
+    def human(console: Console) -> None:
+        output.details(summary)(console)
         if summary["revoked_keys"]:
-            to.print(
+            console.print(
                 "These keys worked in the backup, and are revoked: make new ones with `pairmark keys create`, or"
             )
-            to.print("restore them as they were with `--keys keep`.")
+            console.print("restore them as they were with `--keys keep`.")
         if summary["new_key"]:
-            to.print("The backup holds no API key: the new one is an admin's, and is shown only here.")
+            console.print("The backup holds no API key: the new one is an admin's, and is shown only here.")
         if summary["open"]:
-            to.print("There is no API key: everybody on this machine may use the service.")
+            console.print("There is no API key: everybody on this machine may use the service.")
 
     output.show(summary, human)
     if summary["missing"] or summary["unloadable"]:

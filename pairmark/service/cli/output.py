@@ -87,9 +87,9 @@ def show(value: Any, human: Callable[[Console], None] | str) -> None:
         human(console())
 
 
-def warn(to: Console, warnings: Iterable[str]) -> None:
+def warn(console: Console, warnings: Iterable[str]) -> None:
     for warning in warnings:
-        to.print(f"warning: {warning}", style="yellow")
+        console.print(f"warning: {warning}", style="yellow")
 
 
 def _members(value: Any) -> Any:
@@ -119,13 +119,13 @@ def table(
     most : rows to show; how many more there are is said.
     """
 
-    def render(to: Console) -> None:
+    def render(console: Console) -> None:
         from rich import box
         from rich.table import Table
         from rich.text import Text
 
         if not rows:
-            to.print(Text(empty))
+            console.print(Text(empty))
             return
         grid = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
         for column in columns:
@@ -133,9 +133,9 @@ def table(
         for row in rows[:most]:
             values = row if isinstance(row, Sequence) else [row.get(column) for column in columns]
             grid.add_row(*(Text(cell(value)) for value in values))
-        to.print(grid)
+        console.print(grid)
         if most is not None and len(rows) > most:
-            to.print(f"... and {len(rows) - most:,} more (--json gives all)")
+            console.print(f"... and {len(rows) - most:,} more (--json gives all)")
 
     return render
 
@@ -143,7 +143,7 @@ def table(
 def facts(entries: Mapping[str, Any]) -> Callable[[Console], None]:
     """A printer of names and values."""
 
-    def render(to: Console) -> None:
+    def render(console: Console) -> None:
         from rich.table import Table
         from rich.text import Text
 
@@ -151,7 +151,7 @@ def facts(entries: Mapping[str, Any]) -> Callable[[Console], None]:
         for name, value in entries.items():
             if value is not None:
                 grid.add_row(Text(_title(name), style="bold"), Text(cell(value), overflow="fold"))
-        to.print(grid)
+        console.print(grid)
 
     return render
 
@@ -160,13 +160,13 @@ def details(entries: Mapping[str, Any]) -> Callable[[Console], None]:
     """A printer of an answer: its plain members as names and values, those of its groups too, and each list of records
     as a table."""
 
-    def render(to: Console) -> None:
+    def render(console: Console) -> None:
         plain, tables = _told_apart(entries)
-        facts(plain)(to)
+        facts(plain)(console)
         for title, rows in tables.items():
-            to.print(f"\n{title}", style="bold")
+            console.print(f"\n{title}", style="bold")
             columns = [name for name in rows[0] if any(row.get(name) is not None for row in rows)]
-            table(columns, rows, most=TABLE_ROWS)(to)
+            table(columns, rows, most=TABLE_ROWS)(console)
 
     return render
 

@@ -356,10 +356,10 @@ async def show_links(request: Request, link_id: str, query: Annotated[LinksQuery
     pair: dict[str, Any] | None = None
     evaluation = None
     asked = links["request"]
-    onward = {name: of for name, of in asked.items() if name not in _NOT_ONWARD} | {"previous": link_id}
+    onward = {name: value for name, value in asked.items() if name not in _NOT_ONWARD} | {"previous": link_id}
     for name in ("tables", "unique"):
         onward[name] = [each.partition(":")[0] for each in links[name]] or None
-    higher = {name: of for name, of in asked.items() if name not in ("fpr", "expected_false_links")}
+    higher = {name: value for name, value in asked.items() if name not in ("fpr", "expected_false_links")}
     if links["state"] == "succeeded":
         entities = await api.need(f"{path}/entities", limit=ON_A_PAGE, cursor=query.cursor)
         shown = {"sort": "doubt", "cells": "true", "search": query.search or None}

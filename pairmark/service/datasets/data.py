@@ -225,16 +225,16 @@ def write_cells(folder: Path, schema: Schema, cells: Records) -> None:
 
 def read_cells(folder: Path, schema: Schema, n: int) -> Records:
     cells = np.empty((n, len(schema.fields)), dtype=object)
-    for at, column in enumerate(schema.fields):
+    for number, column in enumerate(schema.fields):
         if column.type in STRINGS:
             # Text is never empty: an empty cell is missing.
-            cells[:, at] = [text or None for text in read_strings(folder, f"cells{at}")]
+            cells[:, number] = [text or None for text in read_strings(folder, f"cells{number}")]
             continue
-        values = np.load(folder / f"cells{at}.npy", allow_pickle=False)
+        values = np.load(folder / f"cells{number}.npy", allow_pickle=False)
         for row, value in enumerate(values.tolist()):
             pair = column.type == "place"
             missing = value[0] != value[0] if pair else value != value
-            cells[row, at] = None if missing else tuple(value) if pair else value
+            cells[row, number] = None if missing else tuple(value) if pair else value
     return cells
 
 

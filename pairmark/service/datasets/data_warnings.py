@@ -63,12 +63,15 @@ def _numbering_features(X: NDArray[Any], schema: Schema | None) -> list[int]:
     columns = None if schema is None else schema.fields
     strides = np.diff(_numbers(X[:: max(len(X) // _GLANCED, 1)], columns), axis=0)
     numbering = []
-    for at in np.flatnonzero((strides > 0).mean(axis=0) >= _RISING).tolist():
+    for feature in np.flatnonzero((strides > 0).mean(axis=0) >= _RISING).tolist():
         steps = np.diff(
-            _numbers(X[:, at : at + 1], None if columns is None else columns[at : at + 1]), axis=0
+            _numbers(
+                X[:, feature : feature + 1], None if columns is None else columns[feature : feature + 1]
+            ),
+            axis=0,
         )
         if (steps == 1).mean() >= _RISING:
-            numbering.append(at)
+            numbering.append(feature)
     return numbering
 
 
@@ -106,11 +109,11 @@ def _numbers(cells: NDArray[Any], columns: Sequence[RecordColumn] | None) -> NDA
     if columns is None:
         return cells
     values = np.full(cells.shape, np.nan)
-    for at, column in enumerate(columns):
-        present = np.array([cell is not None for cell in cells[:, at]])
-        own = cells[present, at]
+    for place, column in enumerate(columns):
+        present = np.array([cell is not None for cell in cells[:, place]])
+        column_cells = cells[present, place]
         if column.type == "number":
-            values[present, at] = own.astype(np.float64)
-        elif column.type in STRINGS and all(_CODE.fullmatch(cell.strip()) for cell in own):
-            values[present, at] = np.unique(own.astype(np.str_), return_inverse=True)[1]
+            values[present, place] = column_cells.astype(np.float64)
+        elif column.type in STRINGS and all(_CODE.fullmatch(cell.strip()) for cell in column_cells):
+            values[present, place] = np.unique(column_cells.astype(np.str_), return_inverse=True)[1]
     return values

@@ -364,14 +364,14 @@ def plan_people(fpr: float, confidence: float, samples: int, classes: int | None
     for method, count in units.items():
         whole = None if count is None else total_units(count)
         # In open-set use the unit is a person, in closed-set use a sample.
-        each = samples if open_set else 1
+        unit_samples = samples if open_set else 1
         needs.append(
             {
                 "method": method,
                 "calibration_people": count if open_set else None,
                 "dataset_people": whole if open_set else None,
-                "calibration_samples": None if count is None else each * count,
-                "dataset_samples": None if whole is None else each * whole,
+                "calibration_samples": None if count is None else unit_samples * count,
+                "dataset_samples": None if whole is None else unit_samples * whole,
                 "calibration_pairs": None if count is None else round(different * count * (count - 1) / 2),
                 "independent_pairs": pairs[method],
             }

@@ -350,17 +350,17 @@ def cells_for(schema: Schema | None, data: LabelledData) -> Any:
 
 def _aligned(own_schema: Schema, cells: Records, schema: Schema, name: str) -> Records:
     """The wanted columns in their order."""
-    there = {column.name: (at, column) for at, column in enumerate(own_schema.fields)}
+    there = {column.name: (place, column) for place, column in enumerate(own_schema.fields)}
     order = []
     for column in schema.fields:
-        at, own = there.get(column.name, (-1, None))
-        if own is None or own.type != column.type:
-            problem = "is missing" if own is None else f"is of type {own.type}"
+        place, own_column = there.get(column.name, (-1, None))
+        if own_column is None or own_column.type != column.type:
+            problem = "is missing" if own_column is None else f"is of type {own_column.type}"
             raise InvalidInput(
                 f"{name}: column {column.name!r} {problem}; the model takes it as {column.type}: upload it with "
                 f'columns={{"{column.name}": "{column.type}"}}',
                 field="dataset",
                 column=column.name,
             )
-        order.append(at)
+        order.append(place)
     return cells[:, order]

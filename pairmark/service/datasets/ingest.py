@@ -202,14 +202,14 @@ class Datasets:
         data = self.load(dataset.id)
         items = [
             RowOut(
-                row=at,
-                id=None if data.row_ids is None else data.row_ids[at],
-                label=None if data.y is None else data.identities[int(data.y[at])],
-                group=None if data.groups is None else data.group_names[int(data.groups[at])],
-                vector=vector_of(data, at),
+                row=row,
+                id=None if data.row_ids is None else data.row_ids[row],
+                label=None if data.y is None else data.identities[int(data.y[row])],
+                group=None if data.groups is None else data.group_names[int(data.groups[row])],
+                vector=vector_of(data, row),
             )
-            for at in positions
-            if at < len(data)
+            for row in positions
+            if row < len(data)
         ]
         return RowsOut(dataset=f"{dataset.name}:{dataset.version}", rows=len(data), items=items)
 

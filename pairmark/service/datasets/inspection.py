@@ -82,25 +82,25 @@ def inspect_upload(upload: Upload, work: Path) -> InspectionOut:
             problem=error.detail,
         )
     if summary.get("columns") is not None:
-        notes = [RecordColumnOut(**each) for each in summary["columns"]]
+        notes = [RecordColumnOut(**entry) for entry in summary["columns"]]
         named = requested_roles.keys() | (request.columns or {}).keys()
         columns = [
             ColumnOut(
-                name=each.name,
-                kind=each.format or each.type,
-                role=request.roles.get(each.name, "excluded" if each.type == "ignore" else each.type),
-                inferred=each.name not in named,
-                distinct=each.distinct,
-                empty=each.missing,
-                examples=each.examples,
+                name=entry.name,
+                kind=entry.format or entry.type,
+                role=request.roles.get(entry.name, "excluded" if entry.type == "ignore" else entry.type),
+                inferred=entry.name not in named,
+                distinct=entry.distinct,
+                empty=entry.missing,
+                examples=entry.examples,
             )
-            for each in notes
+            for entry in notes
         ]
         # A type that is sent makes values of words such as N/A: those columns are inferred again.
         form["columns"] = {
-            each.name: f"date:{each.format}" if each.format else each.type
-            for each in notes
-            if not each.placeholders or each.name in (request.columns or {})
+            entry.name: f"date:{entry.format}" if entry.format else entry.type
+            for entry in notes
+            if not entry.placeholders or entry.name in (request.columns or {})
         }
     columns = [
         # The label is counted over all rows; the others by a sketch of the first ones.

@@ -180,13 +180,13 @@ def _summary(data: LabelledData, upload: Upload, source: _Source) -> dict[str, A
     request, pairs = source.request, data.pairs
     warnings = source.warnings + ([] if pairs is None else contradictions(pairs))
     notes = [
-        RecordColumnOut(**dict(each.column), **{name: vars(each)[name] for name in _NOTES})
-        for each in ([] if source.inference is None else source.inference.notes)
+        RecordColumnOut(**dict(note.column), **{name: vars(note)[name] for name in _NOTES})
+        for note in ([] if source.inference is None else source.inference.notes)
     ]
-    warnings += [f"column {each.name!r}: {line}" for each in notes for line in each.warnings]
+    warnings += [f"column {note.name!r}: {line}" for note in notes for line in note.warnings]
     label, role = request.label, request.label_role
     if label is None and data.y is not None:
-        identity = next((each for each in notes if each.type in _ROLES["label"]), None)
+        identity = next((note for note in notes if note.type in _ROLES["label"]), None)
         if identity is None:
             label = "y" if upload.kind == "npz" else "target"
         else:
@@ -212,7 +212,7 @@ def _summary(data: LabelledData, upload: Upload, source: _Source) -> dict[str, A
         "ranking_labels": list(data.label_names),
         **pair_counts(pairs),
         **({} if listed is None else {"listed": listed}),
-        **({"columns": [each.model_dump(mode="json") for each in notes]} if notes else {}),
+        **({"columns": [note.model_dump(mode="json") for note in notes]} if notes else {}),
         "warnings": warnings,
     }
 

@@ -430,14 +430,16 @@ class Table:
             )
             start += len(rows)
 
-    def _fill(self, X: NDArray[np.float64], at: int, values: Sequence[Any], number: int, start: int) -> int:
+    def _fill(
+        self, X: NDArray[np.float64], place: int, values: Sequence[Any], number: int, start: int
+    ) -> int:
         size = self._widths.get(number)
         if size is not None:
-            X[:, at : at + size] = np.array(values, dtype=np.float64)
-            return at + size
+            X[:, place : place + size] = np.array(values, dtype=np.float64)
+            return place + size
         # An empty cell, None, becomes NaN, which is looked for faster.
-        X[:, at] = values
-        if np.isnan(X[:, at]).any() and None in values:
+        X[:, place] = values
+        if np.isnan(X[:, place]).any() and None in values:
             row, name = start + values.index(None) + 1, self._file.names[number]
             raise InvalidInput(
                 f"row {row}, column {name!r} is empty; expected a number: fill it in, drop the row, exclude the "
@@ -445,7 +447,7 @@ class Table:
                 row=row,
                 column=name,
             )
-        return at + 1
+        return place + 1
 
 
 def pandas_index(connection: duckdb.DuckDBPyConnection, query_params: list[Any]) -> set[str]:

@@ -378,7 +378,7 @@ def parsed_rankings(texts: Sequence[str | None]) -> Rankings:
             field="ranking",
         )
     check_ranked(labels)
-    at = {label: number for number, label in enumerate(labels)}
+    column_of = {label: number for number, label in enumerate(labels)}
     positions = np.full((len(orders), len(labels)), np.nan)
     for number, (text, order) in enumerate(orders.items()):
         if order is None:
@@ -389,7 +389,7 @@ def parsed_rankings(texts: Sequence[str | None]) -> Rankings:
                 row=row,
                 field="ranking",
             )
-        positions[number, [at[label] for label in order]] = list(order.values())
+        positions[number, [column_of[label] for label in order]] = list(order.values())
     number_of = {text: number for number, text in enumerate(orders)}
     return Rankings(labels, positions[[number_of[text] for text in texts]])
 

@@ -123,17 +123,17 @@ def _score_enrolled(
     form = form_of(version.estimator, state.dimension)
     with galleries.database.read() as session:
         stamps = repository.stamps(session, state.id, probes.subjects)
-    for at, subject in enumerate(probes.subjects):
+    for place, subject in enumerate(probes.subjects):
         n, newest = stamps.get(subject, (0, 0))
-        if (n, newest) == (records["own_items"][at], records["own_newest"][at]):
+        if (n, newest) == (records["own_items"][place], records["own_newest"][place]):
             continue
-        records["own_items"][at], records["own_newest"][at] = n, newest
+        records["own_items"][place], records["own_newest"][place] = n, newest
         if n:
             with galleries.database.read() as session:
                 items = repository.subject_rows(session, state, form, subject, MAX_TEMPLATES)
-            probe = probes.vectors[at : at + 1]
+            probe = probes.vectors[place : place + 1]
             # Erased since: found by nobody.
-            records["own"][at] = -np.inf if items is None else version.score(probe, items.vectors).max()
+            records["own"][place] = -np.inf if items is None else version.score(probe, items.vectors).max()
 
 
 def _search_items(
@@ -167,15 +167,15 @@ def _search_items(
             other_search=None if after else galleries.views.cluster.searching(state, (), view.seq),
             after=after,
         )
-        for at, probe_hits in zip(places.tolist(), hits, strict=True):
-            if probe_hits and np.float32(probe_hits[0].score) > records["best"][at]:
-                records["best"][at], best_ids[at] = probe_hits[0].score, probe_hits[0].id
+        for place, probe_hits in zip(places.tolist(), hits, strict=True):
+            if probe_hits and np.float32(probe_hits[0].score) > records["best"][place]:
+                records["best"][place], best_ids[place] = probe_hits[0].score, probe_hits[0].id
     with galleries.database.read() as session:
         seqs = repository.seqs_of(session, state.id, sorted(set(best_ids.values())))
-    for at, id in best_ids.items():
+    for place, id in best_ids.items():
         # One that was replaced or erased since the view counts as gone.
         seq = seqs.get(id, -1)
-        records["at"][at] = seq if seq <= view.seq else -1
+        records["at"][place] = seq if seq <= view.seq else -1
 
 
 def _pieces(places: NDArray[np.intp]) -> list[NDArray[np.intp]]:
@@ -367,10 +367,10 @@ class Identification:
             )
         # One probe a subject, drawn without a look at scores: several of one person are not independent.
         first: dict[str, int] = {}
-        for at in np.random.default_rng(seed).permutation(len(subjects)).tolist():
-            first.setdefault(subjects[at], at)
+        for place in np.random.default_rng(seed).permutation(len(subjects)).tolist():
+            first.setdefault(subjects[place], place)
         places = sorted(first.values())
-        drawn, drawn_subjects = rows[places], [subjects[at] for at in places]
+        drawn, drawn_subjects = rows[places], [subjects[place] for place in places]
         bodies = form.bodies(drawn)
         if sum(map(len, bodies)) > MAX_PROBE_BYTES:
             raise TooLarge(

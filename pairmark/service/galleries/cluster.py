@@ -195,13 +195,13 @@ class ClusterSearch:
         _wait(tasks, deadline)
         where = client.who_has(tasks)
         groups: dict[str | None, list[int]] = {}
-        for at, task in enumerate(tasks):
-            groups.setdefault(min(where.get(task.key) or (), default=None), []).append(at)
+        for place, task in enumerate(tasks):
+            groups.setdefault(min(where.get(task.key) or (), default=None), []).append(place)
         searches = [
             client.submit(
                 search,
-                [tasks[at] for at in members],
-                [parts[at].dead_seqs() for at in members],
+                [tasks[place] for place in members],
+                [parts[place].dead_seqs() for place in members],
                 *search_args,
                 workers=None if worker is None else [worker],
                 # A worker that is lost meanwhile must not hold up the answer.
@@ -221,7 +221,7 @@ class ClusterSearch:
         for members, (worker_hits, as_of) in zip(groups.values(), answers, strict=True):
             # A segment made from newer rows than the view's lacks what was replaced since: it is searched here.
             if as_of <= seq:
-                searched += [parts[at] for at in members]
+                searched += [parts[place] for place in members]
                 hits = [[*a, *b] for a, b in zip(hits, worker_hits, strict=True)]
         return hits, searched
 

@@ -156,12 +156,12 @@ class LiveGallery:
 
     def _first_gap(self, seq: int) -> tuple[int, int]:
         """The first range of sequence numbers without a segment; the last one is up to the newest number."""
-        at = 0
+        end = 0
         for part in self._parts:
-            if part.segment.low > at:
-                return at, part.segment.low
-            at = part.segment.high
-        return at, seq
+            if part.segment.low > end:
+                return end, part.segment.low
+            end = part.segment.high
+        return end, seq
 
     # ------------------------------------------------------------ segments
 
@@ -236,12 +236,12 @@ class LiveGallery:
         # As a binary counter: a segment is merged with the one before while that is no larger, so that there are few
         # segments and each row is written a few times only.
         total, first = 0, len(parts)
-        for at in range(len(parts) - 1, -1, -1):
-            size = parts[at].n_alive
+        for place in range(len(parts) - 1, -1, -1):
+            size = parts[place].n_alive
             if total and (size > 2 * total or size + total > SEGMENT_ROWS):
                 break
             total += size
-            first = at
+            first = place
         return [part.segment for part in parts[first:]] if len(parts) - first >= 4 else None
 
 

@@ -93,13 +93,13 @@ def _check_field(name: Any) -> None:
         raise InvalidInput("a metadata field's name holds control characters", field="metadata")
 
 
-def _check_value(value: Any, name: str, of: str = "metadata") -> None:
+def _check_value(value: Any, name: str, parent: str = "metadata") -> None:
     if value is None or isinstance(value, bool) or (isinstance(value, str) and "\0" not in value):
         return
     # NaN fails every comparison; whole numbers beyond 2**53 would not compare exactly.
     if isinstance(value, (int, float)) and -_LARGEST <= value <= _LARGEST:
         return
-    field = f"{of}.{name[:60]}"
+    field = f"{parent}.{name[:60]}"
     if isinstance(value, str):
         raise InvalidInput(f"{field} holds a zero character; expected plain text", field=field)
     if isinstance(value, (int, float)):

@@ -142,15 +142,15 @@ def upsert(session: Session, state: GalleryRow, rows: Rows, now: float, new_fiel
             insert(GalleryRemoval),
             [
                 # The replacing row's own number: an erasure of that one finds what it replaced.
-                {"gallery_id": state.id, "seq": first + at, "removed": replaced[name], "erased": False}
-                for at, name in enumerate(rows.ids)
+                {"gallery_id": state.id, "seq": first + place, "removed": replaced[name], "erased": False}
+                for place, name in enumerate(rows.ids)
                 if name in replaced
             ],
         )
     bodies = rows.form.bodies(rows.vectors)
     values = [
-        (state.id, name, subject, body, metadata, first + at)
-        for at, (name, subject, body, metadata) in enumerate(
+        (state.id, name, subject, body, metadata, first + place)
+        for place, (name, subject, body, metadata) in enumerate(
             zip(rows.ids, rows.subjects, bodies, rows.metadata, strict=True)
         )
     ]

@@ -54,13 +54,13 @@ class VectorForm:
         vectors = np.zeros((len(values), self.width), dtype=np.float32)
         problems: list[str | None] = [None] * len(values)
         with np.errstate(over="ignore"):
-            for at, value in enumerate(values):
+            for place, value in enumerate(values):
                 try:
-                    vectors[at] = self._numbers(value)
+                    vectors[place] = self._numbers(value)
                 except InvalidInput as error:
-                    problems[at] = error.detail
+                    problems[place] = error.detail
                 except (msgspec.ValidationError, OverflowError) as error:
-                    problems[at] = f"vector is no list of numbers within float32: {error}"
+                    problems[place] = f"vector is no list of numbers within float32: {error}"
         return vectors, problems
 
     def _numbers(self, vector: Any) -> Any:
@@ -118,11 +118,11 @@ class RecordForm:
         try:
             cells = self.schema.records(values, "vector")
         except RecordError:
-            for at, value in enumerate(values):
+            for place, value in enumerate(values):
                 try:
-                    cells[at] = self.schema.records([value], "vector")[0]
+                    cells[place] = self.schema.records([value], "vector")[0]
                 except RecordError as error:
-                    problems[at] = _problem(error.problems[0])
+                    problems[place] = _problem(error.problems[0])
         return cells, self._with_empty(cells, problems)
 
     def read_table(self, table: Mapping[str, list[Any]]) -> tuple[Records, list[str | None]]:
@@ -245,10 +245,10 @@ class StoredRows:
         places = np.flatnonzero(~np.isin(self.seqs, seqs)).tolist()
         return StoredRows(
             seqs=self.seqs[places],
-            ids=[self.ids[at] for at in places],
-            subjects=[self.subjects[at] for at in places],
+            ids=[self.ids[place] for place in places],
+            subjects=[self.subjects[place] for place in places],
             vectors=self.vectors[places],
-            metadata=[self.metadata[at] for at in places],
+            metadata=[self.metadata[place] for place in places],
         )
 
     @staticmethod
@@ -264,16 +264,16 @@ class StoredRows:
         vectors = np.empty((len(ids), dimension), dtype=parts[0].vectors.dtype if parts else np.float32)
         places = np.empty(len(ids), dtype=np.intp)
         places[order] = np.arange(len(ids))
-        at = 0
+        start = 0
         for part in parts:
-            vectors[places[at : at + len(part)]] = part.vectors
-            at += len(part)
+            vectors[places[start : start + len(part)]] = part.vectors
+            start += len(part)
         return StoredRows(
             seqs=seqs[order],
-            ids=[ids[at] for at in order],
-            subjects=[subjects[at] for at in order],
+            ids=[ids[row] for row in order],
+            subjects=[subjects[row] for row in order],
             vectors=vectors,
-            metadata=[metadata[at] for at in order],
+            metadata=[metadata[row] for row in order],
         )
 
 
@@ -291,12 +291,12 @@ class RowErrors:
     def warn_of(self, rows: Rows) -> None:
         """List stored rows that are unlike those of the calibration."""
         flags = np.empty(0) if self._ranges is None else self._ranges.unlike(rows.vectors)
-        for at in np.flatnonzero(flags).tolist()[: ERRORS_SHOWN - len(self.items)]:
+        for row in np.flatnonzero(flags).tolist()[: ERRORS_SHOWN - len(self.items)]:
             detail = (
                 "warning: stored, but unlike the rows of the people who calibrated (unlike-calibration), so that it "
                 "never matches at a rate; check its units and preprocessing, and enroll it anew"
             )
-            self.items.append({"row": rows.places[at], "id": rows.ids[at][:100], "detail": detail})
+            self.items.append({"row": rows.places[row], "id": rows.ids[row][:100], "detail": detail})
 
     def add(self, row: int, id: str | None, detail: str) -> None:
         """Keep one: ``row`` is 0-based in the request."""
@@ -340,11 +340,11 @@ class RowChecks:
         row_subjects: list[str | None] = []
         metadata_texts: list[str | None] = []
         row_of_id = self._row_of_id
-        for at, raw_id in enumerate(ids):
-            row = start + at
+        for position, raw_id in enumerate(ids):
+            row = start + position
             name: str | None = None
             try:
-                problem = None if bad is None else bad[at]
+                problem = None if bad is None else bad[position]
                 if raw_id is None and problem is not None:
                     raise InvalidInput(problem)
                 name = id_text(raw_id, "id")
@@ -354,17 +354,17 @@ class RowChecks:
                     raise InvalidInput(
                         f"id {name[:100]!r} already occurs in row {row_of_id[name]}, which is kept"
                     )
-                if not finite[at]:
+                if not finite[position]:
                     raise InvalidInput("vector contains NaN, infinities or numbers beyond float32")
-                subject = None if subjects is None else subjects[at]
+                subject = None if subjects is None else subjects[position]
                 subject_id = None if subject is None else subject_text(subject, "subject")
-                value = None if metadata is None else metadata[at]
+                value = None if metadata is None else metadata[position]
                 metadata_text = None if value is None else checked_metadata(value)
             except InvalidInput as error:
                 self._errors.add(row, name, error.detail)
                 continue
             row_of_id[name] = row
-            positions.append(at)
+            positions.append(position)
             names.append(name)
             row_subjects.append(subject_id)
             metadata_texts.append(metadata_text)
@@ -375,7 +375,7 @@ class RowChecks:
             subjects=row_subjects,
             vectors=good_vectors,
             metadata=metadata_texts,
-            places=[start + at for at in positions],
+            places=[start + position for position in positions],
             form=self._form,
         )
 

@@ -296,22 +296,24 @@ class Searches:
         patterns : finds the thresholds of pairs of records that lack columns.
         """
         singles = Resolved(version, probe[:1], items.vectors)
-        each = score(singles)
-        best = int(np.argmax(each.scores))
-        if aggregation is None and patterns is not None and each.lacked is not None:
+        item_scores = score(singles)
+        best = int(np.argmax(item_scores.scores))
+        if aggregation is None and patterns is not None and item_scores.lacked is not None:
             # Each item by the threshold of its own columns.
-            each_compared = patterns(point, each.lacked, partial(score_without, singles))
+            each_compared = patterns(point, item_scores.lacked, partial(score_without, singles))
             codes = decide(
-                replace(each, resolved=None), point, shows_scores=True, compared=each_compared
+                replace(item_scores, resolved=None), point, shows_scores=True, compared=each_compared
             ).codes
-            best = int(np.lexsort((-np.arange(len(items)), each.scores, codes == DecisionCode.MATCH))[-1])
+            best = int(
+                np.lexsort((-np.arange(len(items)), item_scores.scores, codes == DecisionCode.MATCH))[-1]
+            )
         counts = tuple(np.array([len(side)], dtype=np.int64) for side in (probe, items.vectors))
         whole = Resolved(version, probe, items.vectors, (counts[0], counts[1]), aggregation or "best")
         if aggregation is not None:
             scored = score(whole)
         else:
-            lacked = None if each.lacked is None else each.lacked[best : best + 1]
-            scored = Scored(each.scores[best : best + 1], version.json, whole, lacked)
+            lacked = None if item_scores.lacked is None else item_scores.lacked[best : best + 1]
+            scored = Scored(item_scores.scores[best : best + 1], version.json, whole, lacked)
         compared = None
         if patterns is not None and scored.lacked is not None:
             one = Resolved(version, probe[:1], items.vectors[best : best + 1])

@@ -67,13 +67,13 @@ class Texts:
     def __len__(self) -> int:
         return int(self._ends.size)
 
-    def encoded(self, at: int) -> bytes:
-        start = int(self._ends[at - 1]) if at else 0
-        body: bytes = self._body[start : int(self._ends[at])].tobytes()
+    def encoded(self, place: int) -> bytes:
+        start = int(self._ends[place - 1]) if place else 0
+        body: bytes = self._body[start : int(self._ends[place])].tobytes()
         return body
 
-    def __getitem__(self, at: int) -> str:
-        return self.encoded(at).decode()
+    def __getitem__(self, place: int) -> str:
+        return self.encoded(place).decode()
 
     def find(self, value: str) -> int:
         """Where a text is among *sorted* ones; -1 when it is not there."""

@@ -286,10 +286,13 @@ def _best_of_rows(
     return [
         [
             ItemHit(
-                segments[at][0].ids[row], segments[at][0].subject(row), score, _missing(segments[at][0], row)
+                segments[part][0].ids[row],
+                segments[part][0].subject(row),
+                score,
+                _missing(segments[part][0], row),
             )
-            for at, row, score in zip(parts, rows, scores, strict=True)
-            if at >= 0
+            for part, row, score in zip(parts, rows, scores, strict=True)
+            if part >= 0
         ]
         for parts, rows, scores in zip(
             merged.part.tolist(), merged.row.tolist(), merged.score.tolist(), strict=True

@@ -284,10 +284,10 @@ class Keys:
             session.expire_all()
             return KeyOut.model_validate(self._existing(session, key_id, tenant))
 
-    def note_uses(self, at: Mapping[str, float]) -> None:
+    def note_uses(self, uses: Mapping[str, float]) -> None:
         """Keep when keys were last used, by id, in seconds since the epoch."""
         with self._db.write() as session:
-            for key_id, moment in at.items():
+            for key_id, moment in uses.items():
                 earlier = ApiKey.last_used_at.is_(None) | (ApiKey.last_used_at < moment)
                 of_key = update(ApiKey).where(ApiKey.id == key_id, earlier)
                 session.execute(of_key.values(last_used_at=moment))

@@ -84,9 +84,9 @@ def _parts(
 
     as_completed: Any = distributed.as_completed
     n = max(n_parts, _PARTS_EACH * sum(client.nthreads().values()))
-    parts = [client.submit(compare_part, *stored, first(at, n), query, pure=False) for at in range(n)]
-    for at, part in enumerate(as_completed(parts), 1):
+    parts = [client.submit(compare_part, *stored, first(number, n), query, pure=False) for number in range(n)]
+    for n_done, part in enumerate(as_completed(parts), 1):
         yield part.result()
         # What is here leaves the worker's memory.
         part.release()
-        report(0.4 + 0.3 * at / n, "comparing on the cluster")
+        report(0.4 + 0.3 * n_done / n, "comparing on the cluster")

@@ -40,12 +40,12 @@ class CellComparer:
     def levels(self, kind: str, form: str | None, others: Sequence[str | None]) -> list[int]:
         """How far a normal form agrees with each of some others."""
         level: dict[str | None, int] = {form: _EQUAL}
-        unlike = sorted({each for each in others if each is not None and each != form})
+        unlike = sorted({other for other in others if other is not None and other != form})
         if form is not None and unlike:
             sql = f"SELECT b, {KINDS[kind].level('a', 'b')} FROM (SELECT $1::VARCHAR AS a, unnest($2::VARCHAR[]) AS b)"
             listed = f"[{', '.join(map(quoted, unlike))}]"
             level |= dict(self._run(f"level_{kind}", sql, quoted(form), listed))
-        return [_MISSING if None in (form, each) else level[each] for each in others]
+        return [_MISSING if None in (form, other) else level[other] for other in others]
 
     def _run(self, name: str, sql: str, *literals: str) -> list[tuple[Any, ...]]:
         with self._lock:

@@ -20,35 +20,37 @@ def derived_columns(names: Sequence[str], columns: _Columns) -> dict[str, str]:
     """Columns that follow from others in nearly all rows, and from which: a name in full, initials, a copy, an address
     made of names, the year of a date. Rows in which a part is empty say nothing."""
     plain = [
-        [None if cell is None else "".join(filter(str.isalnum, cell.casefold())) or None for cell in of]
-        for of in columns
+        [None if cell is None else "".join(filter(str.isalnum, cell.casefold())) or None for cell in column]
+        for column in columns
     ]
     parts_by_column: dict[int, tuple[int, ...]] = {}
     for parts_of in (_composed, _initials, _cut_out):
         # The later one of two copies goes.
-        for at in reversed(range(len(names))):
-            others = [other for other in range(len(names)) if other != at and other not in parts_by_column]
-            if at not in parts_by_column and (parts := parts_of(plain, at, others)):
-                rows = zip(plain[at], *(plain[part] for part in parts), strict=True)
+        for place in reversed(range(len(names))):
+            others = [other for other in range(len(names)) if other != place and other not in parts_by_column]
+            if place not in parts_by_column and (parts := parts_of(plain, place, others)):
+                rows = zip(plain[place], *(plain[part] for part in parts), strict=True)
                 complete = [all(cells) for cell, *cells in rows if cell]
                 # Where its parts are missing, a column says something of its own.
                 if sum(complete) >= _LIKELY * len(complete):
-                    parts_by_column[at] = parts
-    return {names[at]: ", ".join(names[part] for part in parts) for at, parts in parts_by_column.items()}
+                    parts_by_column[place] = parts
+    return {
+        names[place]: ", ".join(names[part] for part in parts) for place, parts in parts_by_column.items()
+    }
 
 
-def _composed(columns: _Columns, at: int, others: Sequence[int]) -> tuple[int, ...]:
+def _composed(columns: _Columns, place: int, others: Sequence[int]) -> tuple[int, ...]:
     """The columns whose cells, with words that are always the same, make up those of a column."""
-    own = columns[at]
+    column = columns[place]
     parts = []
     for other in others:
-        both = [(cell, part) for cell, part in zip(own, columns[other], strict=True) if cell and part]
+        both = [(cell, part) for cell, part in zip(column, columns[other], strict=True) if cell and part]
         if both and sum(len(part) > 1 and part in cell for cell, part in both) >= _LIKELY * len(both):
             parts.append(other)
     if not parts:
         return ()
     rests: Counter[str] = Counter()
-    for rest, *cells in zip(own, *(columns[part] for part in parts), strict=True):
+    for rest, *cells in zip(column, *(columns[part] for part in parts), strict=True):
         if rest and all(cells):
             for cell in sorted(filter(None, cells), key=len, reverse=True):
                 rest = rest.replace(cell, "", 1)
@@ -57,26 +59,26 @@ def _composed(columns: _Columns, at: int, others: Sequence[int]) -> tuple[int, .
     return tuple(parts) if rests.total() >= _FEWEST and n >= _FOLLOWS * rests.total() else ()
 
 
-def _initials(columns: _Columns, at: int, others: Sequence[int]) -> tuple[int, ...]:
+def _initials(columns: _Columns, place: int, others: Sequence[int]) -> tuple[int, ...]:
     """The two columns whose first letters a column holds."""
-    own = columns[at]
-    if max((len(cell) for cell in own if cell), default=0) != 2:
+    column = columns[place]
+    if max((len(cell) for cell in column if cell), default=0) != 2:
         return ()
     for pair in permutations(others, 2):
-        rows = zip(own, columns[pair[0]], columns[pair[1]], strict=True)
+        rows = zip(column, columns[pair[0]], columns[pair[1]], strict=True)
         if _nearly([cell == one[0] + other[0] for cell, one, other in rows if cell and one and other]):
             return pair
     return ()
 
 
-def _cut_out(columns: _Columns, at: int, others: Sequence[int]) -> tuple[int, ...]:
+def _cut_out(columns: _Columns, place: int, others: Sequence[int]) -> tuple[int, ...]:
     """The column of whose cells a column holds so many first or last characters."""
-    own = columns[at]
-    lengths = {len(cell) for cell in own if cell}
+    column = columns[place]
+    lengths = {len(cell) for cell in column if cell}
     if len(lengths) != 1 or lengths == {1}:
         return ()
     for other in others:
-        rows = zip(own, columns[other], strict=True)
+        rows = zip(column, columns[other], strict=True)
         if _nearly(
             [whole.startswith(cell) or whole.endswith(cell) for cell, whole in rows if cell and whole]
         ):

@@ -60,10 +60,10 @@ def truth_of(connection: Any, truth: str, names: Sequence[str]) -> Identities | 
     # An id that several tables have is of the first one on the left, and of the last one on the right.
     row_of = [dict(reversed(rows_by_id)), dict(rows_by_id)]
     rows = []
-    for at, (left, right, *same) in enumerate(lines, 1):
+    for number, (left, right, *same) in enumerate(lines, 1):
         if left not in row_of[0] or right not in row_of[1]:
             raise InvalidInput(
-                f"{truth}, row {at}: there are no records {left!r} and {right!r}", field="truth"
+                f"{truth}, row {number}: there are no records {left!r} and {right!r}", field="truth"
             )
         pair = sorted((row_of[0][left], row_of[1][right]))
         rows.append(

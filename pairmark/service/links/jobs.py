@@ -79,12 +79,14 @@ class Linker:
             }
             # No column of the tables is called so.
             row_id = next(name for n in itertools.count() if (name := _ID + "_" * n) not in names)
-            files = [_written(data, work / f"table{at}.parquet", row_id) for at, data in enumerate(tables)]
+            files = [
+                _written(data, work / f"table{number}.parquet", row_id) for number, data in enumerate(tables)
+            ]
             frequencies = {}
-            for at, (name, data) in enumerate(shares.items()):
+            for number, (name, data) in enumerate(shares.items()):
                 # Each in a folder of its own: a/b and a-b are two datasets.
-                (work / f"shares{at}").mkdir()
-                path = work / f"shares{at}" / f"{data.name.replace('/', '-')}.parquet"
+                (work / f"shares{number}").mkdir()
+                path = work / f"shares{number}" / f"{data.name.replace('/', '-')}.parquet"
                 frequencies[name] = _written(data, path, row_id)
             learned = (
                 None

@@ -102,12 +102,16 @@ def learn(answers: Answers, columns: dict[str, str], say: Say) -> Learned:
     n_used, model = 0, None
     for pair, same in answers:
         judged += [] if same is None else [(pair, same)]
-        if len(judged) in _REPORTED_AT and len(judged) > n_used and len({each for _, each in judged}) == 2:
+        if (
+            len(judged) in _REPORTED_AT
+            and len(judged) > n_used
+            and len({is_same for _, is_same in judged}) == 2
+        ):
             checked = "" if model is None else _check(model, judged[n_used:])
             model, n_used = _fitted(judged, columns), len(judged)
-            n_same = sum(each for _, each in judged)
+            n_same = sum(is_same for _, is_same in judged)
             say(f"after {n_used} answers, {n_same} of them the same: a model is trained{checked}")
-    if len({each for _, each in judged}) < 2:
+    if len({is_same for _, is_same in judged}) < 2:
         raise InvalidInput(
             "a model takes pairs of both kinds: judge some that are the same, and some that are not"
         )

@@ -135,19 +135,21 @@ def check_columns(request: LinksRequest, columns: Sequence[str]) -> None:
     with_frequencies = [[name] for name in request.frequencies or ()]
     rules_of = {"rules": request.rules, "must": request.must, "never": never, "frequencies": with_frequencies}
     for what, rules in rules_of.items():
-        for at, rule in enumerate(rules or ()):
+        for number, rule in enumerate(rules or ()):
             for name in rule:
                 if name not in columns:
                     raise InvalidInput(
-                        f"{what}[{at}]: column {name[:100]!r} is not compared; expected some of {', '.join(columns)}. "
-                        "A column of ids is compared where it is declared a category",
-                        field=f"{what}[{at}]",
+                        f"{what}[{number}]: column {name[:100]!r} is not compared; expected some of "
+                        f"{', '.join(columns)}. A column of ids is compared where it is declared a category",
+                        field=f"{what}[{number}]",
                     )
 
 
-def summary_of(of: LinkRun, request: LinksRequest, connectable: tuple[int, int] | None = None) -> LinkSummary:
+def summary_of(
+    run: LinkRun, request: LinksRequest, connectable: tuple[int, int] | None = None
+) -> LinkSummary:
     """What was linked; ``connected`` : how many entities candidates connect, and of how many, where labels say it."""
-    linking, tables = of.linking, of.tables
+    linking, tables = run.linking, run.tables
     recall, interval = linking.recall, None
     if connectable is not None and connectable[1]:
         from pairmark.models.calibration.finite_sample import order_upper
@@ -159,7 +161,7 @@ def summary_of(of: LinkRun, request: LinksRequest, connectable: tuple[int, int] 
     candidate_rules = [{*rule} for rule in (*linking.rules, *left_out)]
     silent = [" and ".join(rule) for rule in request.rules or () if {*rule} & compared not in candidate_rules]
     higher = [linking.cut, *(cut for cut in _CUTS if cut > linking.cut)]
-    cuts = of.connection.execute(
+    cuts = run.connection.execute(
         "SELECT cut, count(*), avg(1 - score) FROM links JOIN (SELECT unnest(?) AS cut) ON score > cut WHERE kept "
         "GROUP BY cut ORDER BY cut",
         [higher if linking.share is not None and linking.share.estimate is not None else []],

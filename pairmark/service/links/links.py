@@ -349,9 +349,9 @@ def _columns(row: DatasetRow) -> dict[str, str]:
     return {each["name"]: each["type"] for each in row.summary["columns"] if each["type"] in COMPARED}
 
 
-def _field(request: LinksRequest, at: int) -> str:
+def _field(request: LinksRequest, side: int) -> str:
     """What names a table in a request."""
-    return ("left", "right")[at] if request.tables is None else f"tables[{at}]"
+    return ("left", "right")[side] if request.tables is None else f"tables[{side}]"
 
 
 def _check_model(version: ModelVersion, ref: str, tables: Sequence[DatasetRow]) -> None:
@@ -363,17 +363,17 @@ def _check_model(version: ModelVersion, ref: str, tables: Sequence[DatasetRow]) 
             "fellegi-sunter",
             field="model",
         )
-    for at, row in enumerate(tables):
-        there = {key_of(name) if at else name: kind for name, kind in _columns(row).items()}
+    for side, row in enumerate(tables):
+        there = {key_of(name) if side else name: kind for name, kind in _columns(row).items()}
         for name, kind in expected.items():
             base = kind.partition(":")[0]
-            own = there.get(key_of(name) if at else name)
+            own_kind = there.get(key_of(name) if side else name)
             # A model reads texts by kinds of its own.
-            if base in COMPARED and own != base and not {own, base} <= STRINGS:
+            if base in COMPARED and own_kind != base and not {own_kind, base} <= STRINGS:
                 raise InvalidInput(
                     f"{ref} compares column {name!r} of type {base}, and {row.name}:{row.version} has "
-                    f"{'none of that name' if own is None else f'it of type {own}'}: upload the table with these "
-                    "columns and types (`columns`), or link without a model",
+                    f"{'none of that name' if own_kind is None else f'it of type {own_kind}'}: upload the table with "
+                    "these columns and types (`columns`), or link without a model",
                     field="model",
                 )
 

@@ -147,14 +147,14 @@ def write_outputs(connection: Any, outputs: Outputs, names: Sequence[str], ids: 
     n_tables = connection.execute("SELECT max(side) + 1 FROM sides").fetchone()[0]
     cells, joins = "", ""
     if outputs.cells:
-        sides = [(at, name, side) for at, name in enumerate(names) for side in ("left", "right")]
+        sides = [(place, name, side) for place, name in enumerate(names) for side in ("left", "right")]
         cells = "".join(
-            f", {side[0]}.c{at} AS {duck.quoted_name(f'{side} {name}')}" for at, name, side in sides
+            f", {side[0]}.c{place} AS {duck.quoted_name(f'{side} {name}')}" for place, name, side in sides
         )
         joins = "JOIN whole l ON l.row = f.a JOIN whole r ON r.row = f.b"
     with taking_place(outputs.links) as part:
         duck.copy_to(connection, record_links_sql(n_tables, cells, joins), part)
-    columns = ", ".join(f"c{at} AS {duck.quoted_name(name)}" for at, name in enumerate(names))
+    columns = ", ".join(f"c{place} AS {duck.quoted_name(name)}" for place, name in enumerate(names))
     for path, query in (
         (outputs.entities, f"SELECT entity, {columns} FROM whole JOIN who USING (row) ORDER BY whole.row"),
         (outputs.merged, f"SELECT entity, records, {columns} FROM merged ORDER BY merged.first"),
@@ -242,19 +242,21 @@ def _in_database(table: str) -> str:
 def read_whole(connection: Any, files: Sequence[Path], scratch: Path, limits: FileLimits) -> list[str]:
     """Table ``whole(row, c0, ...)`` of all columns of all tables as text; returns their names, each once."""
     names: dict[str, str] = {}
-    for at, path in enumerate(files):
+    for number, path in enumerate(files):
         file = TableFile(
-            path, scratch / f"whole{at}", format_of(None, path.name), limits, connection=connection
+            path, scratch / f"whole{number}", format_of(None, path.name), limits, connection=connection
         )
-        own: dict[str, str] = {}
+        expressions: dict[str, str] = {}
         for name, cell in zip(file.names, file.cells, strict=True):
             key = key_of(name) or name
             # Of one table, both are kept.
-            key = f"{key} {len(own)}" if key in own else key
+            key = f"{key} {len(expressions)}" if key in expressions else key
             names.setdefault(key, name)
-            own[key] = f"CAST({cell} AS VARCHAR) AS c{[*names].index(key)}"
-        file.query(f"CREATE TEMP TABLE whole{at} AS SELECT {', '.join(own.values())} FROM {file.source}")
-    tables = " UNION ALL BY NAME ".join(f"FROM whole{at}" for at in range(len(files)))
+            expressions[key] = f"CAST({cell} AS VARCHAR) AS c{[*names].index(key)}"
+        file.query(
+            f"CREATE TEMP TABLE whole{number} AS SELECT {', '.join(expressions.values())} FROM {file.source}"
+        )
+    tables = " UNION ALL BY NAME ".join(f"FROM whole{number}" for number in range(len(files)))
     connection.execute(
         f"CREATE TEMP TABLE whole AS SELECT row_number() OVER () - 1 AS row, * FROM ({tables})"
     )
@@ -268,22 +270,24 @@ def read_whole(connection: Any, files: Sequence[Path], scratch: Path, limits: Fi
 
 def _merge(connection: Any, names: Sequence[str], keep: Mapping[str, str]) -> None:
     """Tables ``merged`` of one row an entity, and ``kept_from`` of the record of each cell."""
-    rules = [RULES[keep.get(name, "most-frequent")].format(cell=f"c{at}") for at, name in enumerate(names)]
-    there = ", ".join(f"nullif(trim(c{at}), '') AS c{at}" for at in range(len(names)))
-    keys = ", ".join(f"{rule} AS k{at}" for at, rule in enumerate(rules))
+    rules = [
+        RULES[keep.get(name, "most-frequent")].format(cell=f"c{place}") for place, name in enumerate(names)
+    ]
+    there = ", ".join(f"nullif(trim(c{place}), '') AS c{place}" for place in range(len(names)))
+    keys = ", ".join(f"{rule} AS k{place}" for place, rule in enumerate(rules))
     best = ", ".join(
-        f"arg_max(c{at}, k{at}) FILTER (c{at} IS NOT NULL) AS c{at}, "
-        f"arg_max(row, k{at}) FILTER (c{at} IS NOT NULL) AS r{at}"
-        for at in range(len(names))
+        f"arg_max(c{place}, k{place}) FILTER (c{place} IS NOT NULL) AS c{place}, "
+        f"arg_max(row, k{place}) FILTER (c{place} IS NOT NULL) AS r{place}"
+        for place in range(len(names))
     )
     connection.execute(
         f"CREATE TEMP TABLE merged AS SELECT entity, count(*) AS records, min(row) AS first, {best} FROM (SELECT *, "
         f"{keys} FROM (SELECT entity, row, {there} FROM whole JOIN who USING (row))) GROUP BY entity"
     )
     cells = " UNION ALL ".join(
-        f'SELECT first, {at} AS place, entity, {duck.quoted(name)} AS "column", c{at} AS value, '
-        f"r{at} AS row FROM merged WHERE r{at} IS NOT NULL"
-        for at, name in enumerate(names)
+        f'SELECT first, {place} AS place, entity, {duck.quoted(name)} AS "column", c{place} AS value, '
+        f"r{place} AS row FROM merged WHERE r{place} IS NOT NULL"
+        for place, name in enumerate(names)
     )
     connection.execute(
         'CREATE TEMP TABLE kept_from AS SELECT m.entity, "column", value, side + 1 AS "table", id AS record '

@@ -146,7 +146,7 @@ class Resolver:
         compared = self.compare(forms)
         entities = self._judge(compared, is_added=True)
         if name is not None and (there := [self._record(row) for row in self._rows(id_key(name)).tolist()]):
-            if any(each.key == (self._last, name) and each.forms == forms for each in there):
+            if any(namesake.key == (self._last, name) and namesake.forms == forms for namesake in there):
                 return self._judge(compared), name, None
             raise Conflict(f"there is another record {name!r}; give another id", field="id")
         bare = (name or "").partition(":")[2]
@@ -155,31 +155,36 @@ class Resolver:
         if name is not None and self._entity_rows(name):
             raise Conflict(f"there is an entity {name!r}; give another id", field="id")
         numbered = (f"{_ADDED}~{number}" for number in count(self._n_rows + 1))
-        name = name or next(each for each in numbered if self._is_free(each))
+        name = name or next(new_name for new_name in numbered if self._is_free(new_name))
         entity, members, inside = None, list[Key](), set[Key]()
         if entities and entities[0].decision == "match":
-            joined = [each.record for each in compared if self._name_of(each.record) == entities[0].entity]
-            entity, members, inside = joined[0].entity, [(self._last, name)], {each.key for each in joined}
+            joined = [
+                candidate.record
+                for candidate in compared
+                if self._name_of(candidate.record) == entities[0].entity
+            ]
+            entity, members = joined[0].entity, [(self._last, name)]
+            inside = {member.key for member in joined}
             if entity is None:
                 first = joined[0].key
                 entity = free_name([first[1]], {first[1]} if self._entity_rows(first[1]) else set())
                 members = [first, *members]
         links = [
             (
-                each.record.side,
+                candidate.record.side,
                 self._last,
-                each.record.id,
+                candidate.record.id,
                 name,
                 round(chance, 6),
-                *(("match", entity) if each.record.key in inside else ("different", None)),
+                *(("match", entity) if candidate.record.key in inside else ("different", None)),
             )
-            for each in compared
-            if (chance := float(chances(np.array(each.log_odds)))) > self._cut
-            and self._may_link(each.record.side)
+            for candidate in compared
+            if (chance := float(chances(np.array(candidate.log_odds)))) > self._cut
+            and self._may_link(candidate.record.side)
         ]
-        is_twin = any(each.is_equal and each.record.side == self._last for each in compared)
+        is_twin = any(candidate.is_equal and candidate.record.side == self._last for candidate in compared)
         keys = sorted({key for _, key in self._keys(forms)})
-        change = [{"side": side, "record": each} for side, each in members]
+        change = [{"side": side, "record": record_id} for side, record_id in members]
         n = sum(link[5] == "match" for link in links)
         return (
             entities,
@@ -237,10 +242,13 @@ class Resolver:
 
     def _said(self, forms: Sequence[str | None], other: Sequence[str | None], odds: float) -> float:
         """Log odds, or what `never` and `must` say in their place."""
-        if any(None not in (forms[at], other[at]) and forms[at] != other[at] for at in self._never):
+        if any(
+            None not in (forms[place], other[place]) and forms[place] != other[place] for place in self._never
+        ):
             return -np.inf
         is_one = any(
-            all(forms[at] is not None and forms[at] == other[at] for at in rule) for rule in self._must
+            all(forms[place] is not None and forms[place] == other[place] for place in rule)
+            for rule in self._must
         )
         return np.inf if is_one else odds
 
@@ -255,16 +263,19 @@ class Resolver:
 
     def _candidates(self, forms: Sequence[str | None]) -> list[int]:
         """Records that agree in all columns of a rule: those that share most, and the rarest, first."""
-        shared = [(at, self._rows(key)) for at, key in {*self._keys(forms)}]
+        shared = [(place, self._rows(key)) for place, key in {*self._keys(forms)}]
         seeds = [rows for _, rows in shared if rows.size <= _FREQUENT]
         n_rows = np.zeros(len(self._fields), dtype=np.int64)
-        for at, rows in shared:
-            n_rows[at] = max(n_rows[at], rows.size)
+        for place, rows in shared:
+            n_rows[place] = max(n_rows[place], rows.size)
         for rule in self._rules:
             # Values that many have make candidates together only.
             if len(rule) > 1 and n_rows[rule].min() > _FREQUENT and n_rows[rule].min() <= _MOST_FREQUENT:
                 both, *others = sorted(
-                    (np.unique(np.concatenate([rows for of, rows in shared if of == at])) for at in rule),
+                    (
+                        np.unique(np.concatenate([rows for key_place, rows in shared if key_place == place]))
+                        for place in rule
+                    ),
                     key=len,
                 )
                 for other in others:
@@ -275,11 +286,11 @@ class Resolver:
         seeded = np.unique(np.concatenate(seeds))
         has = np.zeros((len(self._fields), seeded.size), dtype=np.bool_)
         worth = np.zeros(has.shape)
-        for at, rows in sorted(shared, key=lambda each: (each[0], each[1].size)):
+        for place, rows in sorted(shared, key=lambda each: (each[0], each[1].size)):
             is_there = _is_in(seeded, rows)
-            has[at] |= is_there
+            has[place] |= is_there
             log_rarity = np.log(self._n_rows / max(rows.size, 1))
-            worth[at] = np.maximum(worth[at], is_there * log_rarity)
+            worth[place] = np.maximum(worth[place], is_there * log_rarity)
         fits = np.zeros(seeded.size, dtype=np.bool_)
         for rule in self._rules:
             fits |= has[rule].all(axis=0)
@@ -290,12 +301,12 @@ class Resolver:
     def _judge(self, compared: Sequence[_Compared], *, is_added: bool = False) -> list[ResolvedEntity]:
         """Entities by what all their records say together; of one that ``is_added``, none with another of its table
         where that has no duplicates."""
-        of: dict[str | int, list[_Compared]] = {}
-        for each in compared:
-            of.setdefault(each.record.entity or each.row, []).append(each)
+        members_of: dict[str | int, list[_Compared]] = {}
+        for candidate in compared:
+            members_of.setdefault(candidate.record.entity or candidate.row, []).append(candidate)
         judged = []
-        for members in of.values():
-            odds = np.array([each.log_odds for each in members])
+        for members in members_of.values():
+            odds = np.array([member.log_odds for member in members])
             score = float(chances(odds.max()))
             if score < _LEAST:
                 continue
@@ -304,7 +315,7 @@ class Resolver:
                 # Never is said before must.
                 total = odds.min() if np.isneginf(odds).any() else np.inf
             is_match = score > self._cut and total > 0 and len(members) < self._most
-            if is_added and self._is_unique and any(each.record.side == self._last for each in members):
+            if is_added and self._is_unique and any(member.record.side == self._last for member in members):
                 is_match = False
             judged.append((not is_match, -score, -total, members[0].row, members))
         return [
@@ -312,7 +323,7 @@ class Resolver:
                 entity=self._name_of(members[0].record),
                 score=round(-score, 6),
                 decision="different" if is_none else "match",
-                records=[each.record.id for each in members],
+                records=[member.record.id for member in members],
             )
             for is_none, score, _, _, members in sorted(judged)[:_SHOWN]
         ]

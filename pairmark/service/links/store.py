@@ -208,7 +208,7 @@ def write_folder(
         "id": link_id,
         "columns": [field.name for field in linking.source_fields],
         "fields": [vars(field) for field in linking.fields],
-        "beside": [vars(linking.source_fields[at]) for at in beside],
+        "beside": [vars(linking.source_fields[number]) for number in beside],
         "tables": len(tables.sizes),
         "rules": linking.rules,
         "cut": linking.cut,
@@ -221,14 +221,15 @@ def write_folder(
     forms, keys, joined = "NULL::VARCHAR[]", "NULL::UBIGINT[]", ""
     if linking.model is not None:
         places, joined = [*linking.places, *beside], "JOIN cells USING (row)"
-        fields = [*linking.fields, *(linking.source_fields[at] for at in beside)]
+        fields = [*linking.fields, *(linking.source_fields[number] for number in beside)]
         cells = [f"cells.c{place}" for place in places]
         forms = f"[{', '.join(cells)}]"
         of_cells = (
-            stored_keys(at, field, cell) for at, (field, cell) in enumerate(zip(fields, cells, strict=True))
+            stored_keys(number, field, cell)
+            for number, (field, cell) in enumerate(zip(fields, cells, strict=True))
         )
         keys = f"list_sort(list_distinct(flatten([{', '.join(of_cells)}])))"
-    texts = ", ".join(f"s.c{at}" for at in range(len(linking.source_fields)))
+    texts = ", ".join(f"s.c{number}" for number in range(len(linking.source_fields)))
     connection.execute(
         "CREATE VIEW records AS SELECT side, id, row IN (SELECT row FROM hashes) AS compared, "
         f"row >= {tables.n_rows - tables.n_added} AS added, {forms} AS forms, {keys} AS keys, {texts}, row AS place "

@@ -139,10 +139,10 @@ def read_tables(
         notes_of_files, files = ["both are the same table: links within it"], files[:1]
     declared = (columns or {}) | ({} if id_column in (None, ROW) else {id_column: "id"})
     sides = []
-    for at, path in enumerate(files):
-        (scratch / str(at)).mkdir()
+    for number, path in enumerate(files):
+        (scratch / str(number)).mkdir()
         sides.append(
-            _read(connection, path, scratch / str(at), limits, f"side{at}", declared, 3 - len(files))
+            _read(connection, path, scratch / str(number), limits, f"side{number}", declared, 3 - len(files))
         )
     notes_of_files += [f"{side.name}: {warning}" for side in sides for warning in side.warnings]
     readable = {ROW, *(name for side in sides for name in side.columns)}
@@ -165,12 +165,14 @@ def read_tables(
         )
     start = 0
     turns = [
-        century_turn(cell for side, name in zip(sides, own, strict=True) for cell in side.cells[name])
+        century_turn(
+            cell for side, name in zip(sides, column_names, strict=True) for cell in side.cells[name]
+        )
         if field_.kind == "date"
         else 0
-        for field_, *own in zip(fields, *chosen, strict=True)
+        for field_, *column_names in zip(fields, *chosen, strict=True)
     ]
-    for at, (side, names) in enumerate(zip(sides, chosen, strict=True)):
+    for number, (side, names) in enumerate(zip(sides, chosen, strict=True)):
         cells = [
             _fitting(connection, side, name, _cell(side, name, field_.kind, turn, notes), notes)
             for field_, name, turn in zip(fields, names, turns, strict=True)
@@ -180,7 +182,7 @@ def read_tables(
         )
         listed = ", ".join(f"{cell} AS c{place}" for place, cell in enumerate(cells))
         for table, what in (("source", listed), ("ids", f"{row_id} AS id")):
-            verb = f"CREATE TABLE {table} AS" if at == 0 else f"INSERT INTO {table}"
+            verb = f"CREATE TABLE {table} AS" if number == 0 else f"INSERT INTO {table}"
             connection.execute(f"{verb} SELECT row + {start} AS row, {what} FROM {side.table}")
         connection.execute(f"DROP TABLE {side.table}")
         start += side.n
@@ -213,9 +215,9 @@ def read_frequencies(
     """By column, the table ``(value, share)`` of a file of two columns, values and shares or counts; an ``id_column``
     before them is left out. The notes of ``tables`` say which part of a column's values it has."""
     shares = {}
-    for at, (column, path) in enumerate(files.items()):
+    for number, (column, path) in enumerate(files.items()):
         file = TableFile(
-            path, scratch / f"shares{at}", format_of(None, path.name), limits, connection=connection
+            path, scratch / f"shares{number}", format_of(None, path.name), limits, connection=connection
         )
         cells = [
             cell
@@ -246,7 +248,7 @@ def read_frequencies(
                 path,
                 f"has shares that sum to {total:.4g}; expected 1 at most, or whole numbers, which are counts",
             )
-        shares[column] = f"shares{at}"
+        shares[column] = f"shares{number}"
         connection.execute(
             f"CREATE TABLE {shares[column]} AS SELECT {field_.definition.normal('value')} AS value, "
             "sum(share) / ? AS share FROM weighed GROUP BY ALL",
@@ -283,7 +285,7 @@ def _read(
         raise InvalidInput(f"{path.name} is {kind}; expected a table: CSV or Parquet")
     try:
         file = TableFile(path, scratch, kind, limits, connection=connection)
-        cells = ", ".join(f"CAST({cell} AS VARCHAR) AS c{at}" for at, cell in enumerate(file.cells))
+        cells = ", ".join(f"CAST({cell} AS VARCHAR) AS c{number}" for number, cell in enumerate(file.cells))
         file.query(
             f"CREATE TABLE {table} AS SELECT row_number() OVER () - 1 AS row, {cells} FROM {file.source}"
         )
@@ -298,8 +300,8 @@ def _read(
         f"SELECT * EXCLUDE row FROM {table} WHERE row % {step} = 0 ORDER BY row"
     ).fetchall()
     cells_of = dict(zip(names, zip(*sample, strict=True), strict=True))
-    distinct = {name: list(dict.fromkeys(filter(None, of))) for name, of in cells_of.items()}
-    counts = ", ".join(f"approx_count_distinct(c{at})" for at in range(len(names)))
+    distinct = {name: list(dict.fromkeys(filter(None, texts))) for name, texts in cells_of.items()}
+    counts = ", ".join(f"approx_count_distinct(c{number})" for number in range(len(names)))
     [every] = (
         connection.execute(f"SELECT {counts} FROM {table}").fetchall() if step > 1 else [[0] * len(names)]
     )
@@ -309,7 +311,7 @@ def _read(
     }
     declared = {name: kind for name, kind in declared.items() if name in names}
     # A few mistyped dates make no column of text: they are compared as they stand.
-    dates = {name for name, of in distinct.items() if are_dates(of)}
+    dates = {name for name, texts in distinct.items() if are_dates(texts)}
     types = dict.fromkeys(dates, "date:YYYY-MM-DD")
     types |= {name: "date:YYYY-MM-DD" if kind == "date" else kind for name, kind in declared.items()}
     try:

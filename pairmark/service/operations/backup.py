@@ -131,12 +131,12 @@ def kind_of(db: Database) -> str:
     return "sqlite" if db.is_sqlite else "postgresql"
 
 
-def run_tool(db: Database, *words: str, data: Path | None = None, into: Path | None = None) -> None:
+def run_tool(db: Database, *words: str, data: Path | None = None, target: Path | None = None) -> None:
     """Run a program of PostgreSQL on the database; `NotReady` says which package has it.
 
     Parameters
     ----------
-    data, into : files that it reads and writes.
+    data, target : files that it reads and writes.
     """
     if shutil.which(words[0]) is None:
         raise NotReady(
@@ -145,7 +145,7 @@ def run_tool(db: Database, *words: str, data: Path | None = None, into: Path | N
         )
     url = db.url.set(drivername="postgresql", password=None).render_as_string()
     password = {"PGPASSWORD": str(db.url.password)} if db.url.password else {}
-    with open(data or os.devnull, "rb") as source, open(into or os.devnull, "wb") as sink:
+    with open(data or os.devnull, "rb") as source, open(target or os.devnull, "wb") as sink:
         done = subprocess.run(
             [*words, f"--dbname={url}"],
             stdin=source,
@@ -205,7 +205,7 @@ def _dump_postgres(db: Database, copy: Path) -> tuple[float, set[str]]:
         snapshot = session.scalar(text("SELECT pg_export_snapshot()"))
         keys = all_named_blobs(session)
         options = ("--format=custom", "--no-owner", "--no-privileges", f"--snapshot={snapshot}")
-        run_tool(db, "pg_dump", *options, *without, into=copy)
+        run_tool(db, "pg_dump", *options, *without, target=copy)
     return made_at, keys
 
 

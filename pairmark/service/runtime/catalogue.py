@@ -152,20 +152,20 @@ class CatalogueView:
                 )
             return entry
         alias = suffix if separator else PRODUCTION
-        at = model.aliases.get(alias)
-        if at is not None and at not in model.versions:
+        target = model.aliases.get(alias)
+        if target is not None and target not in model.versions:
             raise DamagedRow(
-                f"alias {name}@{alias} points to version {name}:{at}, which is not there; restore a backup",
-                version=f"{name}:{at}",
+                f"alias {name}@{alias} points to version {name}:{target}, which is not there; restore a backup",
+                version=f"{name}:{target}",
             )
-        if at is None or at not in model.versions:
+        if target is None or target not in model.versions:
             has = ", ".join(sorted(model.aliases)) or "none"
             raise UnknownModel(
                 f"model {name!r} has no alias {alias[:100]!r} (it has: {has}); promote a version to it, or name one as "
                 f"'{name}:VERSION'",
                 field="model",
             )
-        return model.versions[at]
+        return model.versions[target]
 
     def _able(self, capability: str, names: VisibleNames) -> list[VersionEntry]:
         entries = []
@@ -291,10 +291,12 @@ class Catalogue:
             if view is not None and view.revision == revision:
                 return view
             versions: dict[str, dict[int, VersionEntry]] = {}
-            of = ModelVersion
-            about = of.model_id, ModelRow.name, of.version, of.kind, of.capabilities
-            columns = *about, of.calibration_id, of.artefact_sha256
-            for row in session.execute(select(*columns).join(ModelRow).order_by(of.model_id, of.version)):
+            table = ModelVersion
+            about = table.model_id, ModelRow.name, table.version, table.kind, table.capabilities
+            columns = *about, table.calibration_id, table.artefact_sha256
+            for row in session.execute(
+                select(*columns).join(ModelRow).order_by(table.model_id, table.version)
+            ):
                 entry = VersionEntry(**{**row._mapping, "capabilities": frozenset(row.capabilities)})
                 versions.setdefault(entry.model_id, {})[entry.version] = entry
             aliases: dict[str, dict[str, int]] = {}

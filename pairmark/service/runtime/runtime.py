@@ -219,7 +219,7 @@ class Runtime:
                 )
         else:
             entry = await self._calibration(calibration)
-            owner, own = entry.owner, entry.subjects
+            owner, own_subjects = entry.owner, entry.subjects
             served = None if version is None else (version.entry.name, version.entry.version)
             if served is not None and owner != served:
                 made = (
@@ -230,13 +230,14 @@ class Runtime:
                     "carry over",
                     field="calibration",
                 )
-            if own == subjects:
+            if own_subjects == subjects:
                 return calibration
-            if own is not None:
+            if own_subjects is not None:
                 samples = "single vectors" if subjects is None else f"{subjects.k} and {subjects.p} samples"
                 raise InvalidInput(
-                    f"calibration {calibration!r} is of subjects of {own.k} and {own.p} samples by {own.aggregation}, "
-                    f"and the request has {samples}: thresholds do not carry over",
+                    f"calibration {calibration!r} is of subjects of {own_subjects.k} and {own_subjects.p} "
+                    f"samples by {own_subjects.aggregation}, and the request has {samples}: thresholds do not carry "
+                    "over",
                     field="calibration",
                 )
         if subjects is not None:

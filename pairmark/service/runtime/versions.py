@@ -46,11 +46,11 @@ def check_finite(values: Any, *, noun: str, what: str, field: str) -> None:
         return
     finite = np.isfinite(values)
     if not finite.all():
-        at = int(np.argmin(finite.reshape(len(finite), -1).all(axis=1)))
+        row = int(np.argmin(finite.reshape(len(finite), -1).all(axis=1)))
         raise InvalidInput(
-            f"the {what} of {noun} {at} is not finite: its vectors are too extreme for this model",
+            f"the {what} of {noun} {row} is not finite: its vectors are too extreme for this model",
             field=field,
-            **{noun: at},
+            **{noun: row},
         )
 
 

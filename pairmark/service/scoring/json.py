@@ -228,10 +228,10 @@ def _holds_more(body: bytes, mark: bytes, n: int) -> bool:
     if n > len(body) // FEW_MARKS:
         return bool(np.count_nonzero(np.frombuffer(body, np.uint8) == ord(mark)) > n)
     # Looking for each of a few is several times faster than comparing every byte.
-    at = -1
+    place = -1
     for _ in range(n):
-        at = body.find(mark, at + 1)
-    return body.find(mark, at + 1) >= 0
+        place = body.find(mark, place + 1)
+    return body.find(mark, place + 1) >= 0
 
 
 def parse_lists(
@@ -312,25 +312,25 @@ def _subjects(subjects: Texts) -> tuple[SideRows, Counts]:
     """All samples, subject after subject, and how many each has."""
     sides: list[Any] = []
     for name, text in subjects:
-        at = f"{name}.samples"
+        member = f"{name}.samples"
         _, texts = split_request(NothingElse, text, {"samples": "a list of vectors"}, f"{name}.")
         lead = _lead(texts["samples"])
         if lead not in (b"[[", b"[{"):
             # Of a list of numbers, the first is no sample.
             is_row = lead == b"[" and texts["samples"].strip(b"[] \t\r\n")
-            field = f"{at}[0]" if is_row else at
-            raise InvalidInput(f"{at} is no list of vectors or records; expected one", field=field)
-        samples: Any = read_rows(texts["samples"], at)
+            field = f"{member}[0]" if is_row else member
+            raise InvalidInput(f"{member} is no list of vectors or records; expected one", field=field)
+        samples: Any = read_rows(texts["samples"], member)
         first = sides[0] if sides else samples
         if type(samples) is not type(first):
             raise InvalidInput(
-                f"{at} is not of the kind of the samples before it; expected one kind", field=at
+                f"{member} is not of the kind of the samples before it; expected one kind", field=member
             )
         if isinstance(samples, np.ndarray) and samples.shape[1] != first.shape[1]:
             raise InvalidInput(
-                f"{at}[0] has {samples.shape[1]} numbers and the first sample of its side {first.shape[1]}; expected "
-                "vectors of the same length",
-                field=f"{at}[0]",
+                f"{member}[0] has {samples.shape[1]} numbers and the first sample of its side {first.shape[1]}; "
+                "expected vectors of the same length",
+                field=f"{member}[0]",
             )
         sides.append(samples)
     counts = np.array([len(samples) for samples in sides], dtype=np.int64)

@@ -47,9 +47,9 @@ def parse_points(body: bytes) -> Points:
     return Points(rows, request.model, request.top)
 
 
-def _check_named(row: Mapping[str, Any], at: str) -> None:
+def _check_named(row: Mapping[str, Any], member: str) -> None:
     for name, number in row.items():
-        field = f"{at}.{name[:100]}"
+        field = f"{member}.{name[:100]}"
         if type(number) not in (int, float):
             raise InvalidInput(f"{field} is not a number; expected a finite number", field=field)
         if not -FLOAT32_MAX <= number <= FLOAT32_MAX:
@@ -110,16 +110,16 @@ def features_of(rows: Float32 | RecordRows, names: Sequence[str] | None, n_featu
     columns = {name: column for column, name in enumerate(feature_names)}
     matrix = np.empty((len(rows), n_features), dtype=np.float32)
     for number, row in enumerate(rows.rows):
-        at = "features" if rows.single else f"features[{number}]"
-        _check_named(row, at)
+        member = "features" if rows.single else f"features[{number}]"
+        _check_named(row, member)
         unknown = [name for name in row if name not in columns]
         missing = [name for name in feature_names if name not in row]
         if unknown or missing:
             problems = [f"has no feature {unknown[0][:100]!r}"] if unknown else []
             problems += [f"needs {_name_list(missing)}"] if missing else []
             raise InvalidInput(
-                f"{at}: the model {' and '.join(problems)}; it expects {_name_list(feature_names)}",
-                field=f"{at}.{(unknown or missing)[0][:100]}",
+                f"{member}: the model {' and '.join(problems)}; it expects {_name_list(feature_names)}",
+                field=f"{member}.{(unknown or missing)[0][:100]}",
                 unknown=[name[:100] for name in unknown[:NAMES_TOLD]] or None,
                 missing=missing[:1000] or None,
                 expected_features=list(feature_names),

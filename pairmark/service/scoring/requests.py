@@ -87,11 +87,11 @@ class PairRequest:
         if counts is not None:
             for name, side in zip(("left", "right"), counts, strict=True):
                 if side.max() > max_samples:
-                    at = int(np.argmax(side > max_samples))
+                    subject = int(np.argmax(side > max_samples))
                     raise InvalidInput(
-                        f"{name}[{at}] has {side[at]} samples; expected at most {max_samples} "
+                        f"{name}[{subject}] has {side[subject]} samples; expected at most {max_samples} "
                         "(PAIRMARK_MAX_SUBJECT_SAMPLES)",
-                        field=f"{name}[{at}].samples",
+                        field=f"{name}[{subject}].samples",
                         limit=max_samples,
                     )
             if self.n_scored > max_pairs:

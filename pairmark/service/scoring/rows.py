@@ -85,14 +85,14 @@ def _record_rows(version: LoadedVersion, side: RecordRows, name: str, *, dense: 
         cells = schema.records(side.rows, name)
     except RecordError as error:
         first = error.problems[0]
-        at = name if side.single else f"{name}[{first['row'] - 1}]"
+        member = name if side.single else f"{name}[{first['row'] - 1}]"
         raise InvalidInput(
-            f"{at}: column {first['column']!r} {first['detail']}", field=f"{at}.{first['column']}"
+            f"{member}: column {first['column']!r} {first['detail']}", field=f"{member}.{first['column']}"
         ) from None
     empty = schema.empty_rows(cells)
     if empty.size:
-        at = name if side.single else f"{name}[{empty[0]}]"
-        raise InvalidInput(f"{at} {schema.no_cell}", field=at)
+        member = name if side.single else f"{name}[{empty[0]}]"
+        raise InvalidInput(f"{member} {schema.no_cell}", field=member)
     if encoder is None:
         return cells
     rows = encoder.transform(cells)

@@ -440,12 +440,12 @@ class Reports:
             differences=[
                 DifferenceOut(
                     measure=measure,
-                    fpr=at,
+                    fpr=rate,
                     values=[by_version[str(version)].value for version in (first, second)],
                     difference=by_version[str(first)].difference,
                     interval=by_version[str(first)].difference_interval,
                 )
-                for measure, at, by_version in measures
+                for measure, rate, by_version in measures
             ],
         )
 

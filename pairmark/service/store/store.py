@@ -103,7 +103,7 @@ class ModelStore(VersionStore):
         calibration: CalibrationRow | None,
         *,
         promote: str | None,
-        by: str,
+        actor: str,
         only_from: int | None = None,
         reason: str | None = None,
     ) -> VersionSummary:
@@ -137,9 +137,9 @@ class ModelStore(VersionStore):
         record(session, now, "version.create", f"model:{name}:{row.version}", after={**_facts(row), **facts})
         if promote is not None:
             _check_promotable(model.name, row)
-            at = session.get(AliasRow, (model.id, checked_alias(promote)))
-            if only_from in (None, 0 if at is None else at.version):
-                self._move_alias(session, model, promote, row.version, by=by, now=now, reason=reason)
+            alias_row = session.get(AliasRow, (model.id, checked_alias(promote)))
+            if only_from in (None, 0 if alias_row is None else alias_row.version):
+                self._move_alias(session, model, promote, row.version, actor=actor, now=now, reason=reason)
         bump_revision(session)
         return version_summary(row, aliases_of(session, model.id))
 
@@ -245,12 +245,12 @@ class ModelStore(VersionStore):
         return version_out(model.name, row, aliases, calibrations)
 
     def names(
-        self, name: str, version: int, of: Literal["feature_names", "label_names", "class_names"]
+        self, name: str, version: int, fact: Literal["feature_names", "label_names", "class_names"]
     ) -> list[str] | None:
         """Names of a version's features, labels or classes, in order; None where there are none or not all are kept."""
         facts = self.row(name, version).facts
-        names: list[str] | None = facts.get(of)
-        complete = of != "feature_names" or (names is not None and len(names) == facts["n_features"])
+        names: list[str] | None = facts.get(fact)
+        complete = fact != "feature_names" or (names is not None and len(names) == facts["n_features"])
         return names if complete else None
 
     def delete(self, name: str, version: int) -> None:
@@ -299,7 +299,7 @@ class ModelStore(VersionStore):
         alias: str,
         version: int,
         *,
-        by: str,
+        actor: str,
         if_match: frozenset[int] | Literal["*"] | None = None,
         reason: str | None = None,
     ) -> AliasOut:
@@ -307,7 +307,7 @@ class ModelStore(VersionStore):
 
         Parameters
         ----------
-        by : who asked, for the history.
+        actor : who asked, for the history.
         if_match : the alias is moved only from one of these `revision`; ``"*"``: from any, if it exists.
         reason : why, for the history and the audit log; at most 500 characters.
 
@@ -322,20 +322,26 @@ class ModelStore(VersionStore):
         with self.db.write() as session:
             model = self.model_row(session, name, lock=True)
             row = self.version_row(session, model, version)
-            at = session.get(AliasRow, (model.id, alias))
-            if if_match is not None and (at is None or (if_match != "*" and at.revision not in if_match)):
+            alias_row = session.get(AliasRow, (model.id, alias))
+            if if_match is not None and (
+                alias_row is None or (if_match != "*" and alias_row.revision not in if_match)
+            ):
                 stands = (
-                    "does not exist" if at is None else f"is at revision {at.revision}, version {at.version}"
+                    "does not exist"
+                    if alias_row is None
+                    else f"is at revision {alias_row.revision}, version {alias_row.version}"
                 )
                 raise PreconditionFailed(
                     f"{name}@{alias} {stands}: look again, then repeat with the new ETag"
                 )
             _check_promotable(name, row)
-            if at is None or at.version != version:
+            if alias_row is None or alias_row.version != version:
                 now = self.db.now(session)
-                at = self._move_alias(session, model, alias, version, by=by, now=now, reason=reason)
+                alias_row = self._move_alias(
+                    session, model, alias, version, actor=actor, now=now, reason=reason
+                )
                 bump_revision(session)
-            return alias_out(name, at)
+            return alias_out(name, alias_row)
 
     def history(
         self, name: str, alias: str, limit: int = 50, cursor: str | None = None
@@ -372,14 +378,14 @@ class ModelStore(VersionStore):
         return export_version(self, name, version, folder)
 
     def import_file(
-        self, file: BinaryIO, *, by: str, name: str | None = None, promote: str | None = None
+        self, file: BinaryIO, *, actor: str, name: str | None = None, promote: str | None = None
     ) -> tuple[str, int]:
         """Register the version that an exported file holds, verified, under its own or another name; returns name and
         number. `InvalidInput` or `TooLarge` when it is not a whole, unchanged export within bounds."""
         if name is not None:
             checked_name(name, "model")
         with import_version(self, file, name) as imported, self.db.write() as session:
-            return imported[0], self.register(session, *imported, promote=promote, by=by).version
+            return imported[0], self.register(session, *imported, promote=promote, actor=actor).version
 
     def _move_alias(
         self,
@@ -388,7 +394,7 @@ class ModelStore(VersionStore):
         alias: str,
         version: int,
         *,
-        by: str,
+        actor: str,
         now: float,
         reason: str | None,
     ) -> AliasRow:
@@ -402,7 +408,7 @@ class ModelStore(VersionStore):
         words = {"reason": reason[:LONGEST_REASON]} if reason else {}
         previous = None if before is None else before["version"]
         move = {"model_id": model.id, "alias": alias, "version": version, "previous": previous}
-        session.add(AliasChange(**move, by=by[:200], at=now, **words))
+        session.add(AliasChange(**move, by=actor[:200], at=now, **words))
         session.flush()
         after: dict[str, Any] = {"version": version, "revision": row.revision, **words}
         record(session, now, "alias.move", f"model:{model.name}@{alias}", before=before, after=after)

@@ -235,11 +235,11 @@ def compared_rankings(job: ScoredJob) -> dict[str, Any]:
     truth = np.asarray(job.data.rankings)
     assert test_rows is not None
     low = np.nanmin(truth[test_rows], axis=1)
-    at = np.flatnonzero(low < np.nanmax(truth[test_rows], axis=1))
-    if at.size > MAX_ROWS:
-        at = np.sort(np.random.default_rng(job.seed).choice(at, size=MAX_ROWS, replace=False))
-    rows = test_rows[at]
-    predictions = {MODEL: np.asarray(job.row_predictions)[at]}
+    places = np.flatnonzero(low < np.nanmax(truth[test_rows], axis=1))
+    if places.size > MAX_ROWS:
+        places = np.sort(np.random.default_rng(job.seed).choice(places, size=MAX_ROWS, replace=False))
+    rows = test_rows[places]
+    predictions = {MODEL: np.asarray(job.row_predictions)[places]}
     left_out: list[dict[str, str]] = []
     try:
         predictions |= ranking_baselines(X[training_rows], truth[training_rows], X[rows], job.seed)
@@ -248,7 +248,7 @@ def compared_rankings(job: ScoredJob) -> dict[str, Any]:
     taus = {
         name: np.nan_to_num(kendall_tau(prediction, truth[rows])) for name, prediction in predictions.items()
     }
-    compared = compare_rows(taus, reference=MODEL, units=None if units is None else units[at])
+    compared = compare_rows(taus, reference=MODEL, units=None if units is None else units[places])
     facts = {"n_rows": int(rows.size)}
     return _board("rankings", "mean Kendall tau", compared, left_out=left_out, facts=facts)
 

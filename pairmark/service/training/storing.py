@@ -148,7 +148,7 @@ def _registered(
             calibration,
             promote=promotion.alias,
             only_from=promotion.only_from,
-            by=f"job:{claim.job_id}",
+            actor=f"job:{claim.job_id}",
             reason=promotion.reason,
         )
         message = _message(claim.model, calibration, summary, job)

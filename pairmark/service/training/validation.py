@@ -154,14 +154,14 @@ def _with_protocol(spec: LearnerSpec, request: JobRequest, dataset: DatasetOut) 
         return request
     protocol = protocol_of(dataset.label_role, dataset.n_labels)
     if protocol is None:
-        each = [
+        options = [
             f"`{choice.protocol}` if {choice.meaning}"
             + (f" ({choice.promise.text})" if choice.promise else "")
             for choice in dataset.choices
         ]
         raise ChooseProtocol(
             f"dataset {dataset.name}:{dataset.version} has {dataset.n_labels} values in {dataset.label!r} and does not "
-            f"say whether new ones will join. Send evaluation.protocol: {'; or '.join(each)}",
+            f"say whether new ones will join. Send evaluation.protocol: {'; or '.join(options)}",
             field="evaluation.protocol",
             choices=[choice.model_dump() for choice in dataset.choices],
         )

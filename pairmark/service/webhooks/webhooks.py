@@ -77,10 +77,10 @@ class Webhooks:
 
     def page(self, limit: int, cursor: str | None) -> Page[WebhookOut]:
         """Webhooks, oldest first."""
-        of, after = WebhookRow, start_of(limit, cursor, float, str)
-        query = select(of).order_by(of.created_at, of.id).limit(limit + 1)
+        table, after = WebhookRow, start_of(limit, cursor, float, str)
+        query = select(table).order_by(table.created_at, table.id).limit(limit + 1)
         if after is not None:
-            query = query.where(tuple_(of.created_at, of.id) > tuple_(*after))
+            query = query.where(tuple_(table.created_at, table.id) > tuple_(*after))
         with self._db.read() as session:
             rows = list(session.scalars(query))
             return page_of(
