@@ -31,7 +31,7 @@ from starlette.datastructures import UploadFile
 from pairmark.schemas.datasets import DatasetRequest
 from pairmark.service.app import create_app
 from pairmark.service.attempt import attempt_error, runner_of
-from pairmark.service.audit import Actor, acting
+from pairmark.service.audit import Actor, acting_as
 from pairmark.service.blobs import Blobs, open_blobs
 from pairmark.service.cli import main
 from pairmark.service.datasets.ingest import Datasets
@@ -170,7 +170,7 @@ THREAD = "thread of the tests"
 
 
 def _attempt(leases: Leases, claim: Any, place: Place) -> None:
-    with acting(Actor(name=f"job {claim.job_id}")):
+    with acting_as(Actor(name=f"job {claim.job_id}")):
         error = attempt_error(claim, runner_of(claim, *place), sys.maxsize)
     if error is not None:
         leases.fail(claim, error)

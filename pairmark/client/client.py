@@ -59,7 +59,7 @@ def immediate(call: Callable[..., T]) -> Callable[..., Coroutine[Any, Any, T]]:
     return work
 
 
-def finished(work: Coroutine[Any, Any, T]) -> T:
+def result_of(work: Coroutine[Any, Any, T]) -> T:
     """The result of a coroutine that never waits, as those of `immediate`."""
     try:
         work.send(None)
@@ -68,14 +68,14 @@ def finished(work: Coroutine[Any, Any, T]) -> T:
     raise RuntimeError("a blocking call waited for an event loop")
 
 
-def blocking(
+def blocking_call(
     call: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[Client, P], T]:
     """A call that returns when it is done."""
 
     @functools.wraps(call)
     def method(client: Client, /, *arguments: P.args, **options: P.kwargs) -> T:
-        return finished(call(client._calls, *arguments, **options))
+        return result_of(call(client._calls, *arguments, **options))
 
     return method
 
@@ -90,11 +90,11 @@ def blocking_iterator(
         values = cast(AsyncGenerator[T, None], call(client._calls, *arguments, **options))
         try:
             while True:
-                yield finished(values.__anext__())
+                yield result_of(values.__anext__())
         except StopAsyncIteration:
             return
         finally:
-            finished(values.aclose())
+            result_of(values.aclose())
 
     return method
 
@@ -138,48 +138,48 @@ class Client:
         """Close connections."""
         self._close()
 
-    request = blocking(Service.request)
+    request = blocking_call(Service.request)
     pages = blocking_iterator(Service.pages)
-    similarity = blocking(Service.similarity)
-    match = blocking(Service.match)
-    explain = blocking(Service.explain)
-    rank_labels = blocking(Service.rank_labels)
-    classify = blocking(Service.classify)
-    embed = blocking(Service.embed)
-    search = blocking(Service.search)
-    verify = blocking(Service.verify)
-    upsert = blocking(Service.upsert)
-    put_gallery = blocking(Service.put_gallery)
-    galleries = blocking(Service.galleries)
-    gallery = blocking(Service.gallery)
-    delete_gallery = blocking(Service.delete_gallery)
-    erase = blocking(Service.erase)
-    add_dataset = blocking(Service.add_dataset)
-    inspect_dataset = blocking(Service.inspect_dataset)
-    datasets = blocking(Service.datasets)
-    dataset = blocking(Service.dataset)
-    delete_dataset = blocking(Service.delete_dataset)
-    train = blocking(Service.train)
-    wait = blocking(Service.wait)
-    job = blocking(Service.job)
-    jobs = blocking(Service.jobs)
-    cancel = blocking(Service.cancel)
-    models = blocking(Service.models)
-    model = blocking(Service.model)
-    version = blocking(Service.version)
-    report = blocking(Service.report)
-    promote = blocking(Service.promote)
-    set_policy = blocking(Service.set_policy)
-    link = blocking(Service.link)
+    similarity = blocking_call(Service.similarity)
+    match = blocking_call(Service.match)
+    explain = blocking_call(Service.explain)
+    rank_labels = blocking_call(Service.rank_labels)
+    classify = blocking_call(Service.classify)
+    embed = blocking_call(Service.embed)
+    search = blocking_call(Service.search)
+    verify = blocking_call(Service.verify)
+    upsert = blocking_call(Service.upsert)
+    put_gallery = blocking_call(Service.put_gallery)
+    galleries = blocking_call(Service.galleries)
+    gallery = blocking_call(Service.gallery)
+    delete_gallery = blocking_call(Service.delete_gallery)
+    erase = blocking_call(Service.erase)
+    add_dataset = blocking_call(Service.add_dataset)
+    inspect_dataset = blocking_call(Service.inspect_dataset)
+    datasets = blocking_call(Service.datasets)
+    dataset = blocking_call(Service.dataset)
+    delete_dataset = blocking_call(Service.delete_dataset)
+    train = blocking_call(Service.train)
+    wait = blocking_call(Service.wait)
+    job = blocking_call(Service.job)
+    jobs = blocking_call(Service.jobs)
+    cancel = blocking_call(Service.cancel)
+    models = blocking_call(Service.models)
+    model = blocking_call(Service.model)
+    version = blocking_call(Service.version)
+    report = blocking_call(Service.report)
+    promote = blocking_call(Service.promote)
+    set_policy = blocking_call(Service.set_policy)
+    link = blocking_call(Service.link)
     links = blocking_iterator(Service.links)
-    create_review = blocking(Service.create_review)
-    review = blocking(Service.review)
-    pairs_to_judge = blocking(Service.pairs_to_judge)
-    judge = blocking(Service.judge)
-    erase_refs = blocking(Service.erase_refs)
-    calibrate = blocking(Service.calibrate)
-    calibrate_scores = blocking(Service.calibrate_scores)
-    evaluate = blocking(Service.evaluate)
-    export_version = blocking(Service.export_version)
-    import_version = blocking(Service.import_version)
-    delete_version = blocking(Service.delete_version)
+    create_review = blocking_call(Service.create_review)
+    review = blocking_call(Service.review)
+    pairs_to_judge = blocking_call(Service.pairs_to_judge)
+    judge = blocking_call(Service.judge)
+    erase_refs = blocking_call(Service.erase_refs)
+    calibrate = blocking_call(Service.calibrate)
+    calibrate_scores = blocking_call(Service.calibrate_scores)
+    evaluate = blocking_call(Service.evaluate)
+    export_version = blocking_call(Service.export_version)
+    import_version = blocking_call(Service.import_version)
+    delete_version = blocking_call(Service.delete_version)

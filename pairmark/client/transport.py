@@ -117,7 +117,7 @@ _BY_STATUS: dict[int, type[Problem]] = {
 }
 
 
-def unanswered(url: str, error: httpx.TransportError) -> ClientError:
+def unanswered_error(url: str, error: httpx.TransportError) -> ClientError:
     """The exception that a request without an answer means: one that was connected may only take longer."""
     if isinstance(error, httpx.ReadTimeout):
         return TimedOut(f"{url} took too long: allow more with Client(timeout=...), or send less at a time")
@@ -346,7 +346,7 @@ class Calls:
             except httpx.TransportError as error:
                 if not isinstance(error, httpx.ConnectError) or time.monotonic() >= deadline:
                     # What went on below says nothing more, at great length.
-                    raise unanswered(self.url, error) from None
+                    raise unanswered_error(self.url, error) from None
                 if not is_told:
                     log.warning(
                         "%s does not answer yet: waiting up to %g s for it to start", self.url, self._patience

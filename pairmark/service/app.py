@@ -35,7 +35,7 @@ from pairmark.service.api.routers import ROUTERS, guarded_routes
 from pairmark.service.api.routing import PlainRoute
 from pairmark.service.api.services import Services, keep_galleries
 from pairmark.service.console import pages as console
-from pairmark.service.console.frame import Refused, refused
+from pairmark.service.console.frame import Refused, show_refusal
 from pairmark.service.errors import PairmarkError
 from pairmark.service.processes import bound_arenas, configure_logging, die_with_parent, return_memory
 from pairmark.service.settings import Settings
@@ -88,8 +88,8 @@ def create_app(settings: Settings | None = None, *, warm: bool = True) -> Applic
         redirect_slashes=False,
         exception_handlers={
             RequestValidationError: _invalid_request,
-            HTTPException: _refused,
-            Refused: refused,
+            HTTPException: _refusal_of,
+            Refused: show_refusal,
         },
     )
     app.state.services = services
@@ -128,7 +128,7 @@ def served_app() -> Application:
 
 
 @contextlib.contextmanager
-def embedded(app: Callable[..., Any]) -> Iterator[Any]:
+def embedded_transport(app: Callable[..., Any]) -> Iterator[Any]:
     """An httpx transport to the application, which answers on a socket in a folder of this user's until the block ends.
 
     Its requests are marked as trusted, which nothing that arrives over the network can be: who can read the embedded
@@ -177,7 +177,7 @@ async def _invalid_request(_: Request, error: Exception) -> Any:
     return ProblemAnswer(problems.invalid_request(error))
 
 
-async def _refused(request: Request, error: Exception) -> Any:
+async def _refusal_of(request: Request, error: Exception) -> Any:
     """What the framework refuses; whatever goes wrong with a body it takes for a malformed one."""
     assert isinstance(error, HTTPException)
     if isinstance(error.__cause__, PairmarkError):

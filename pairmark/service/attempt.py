@@ -13,7 +13,7 @@ import signal
 import sys
 from typing import Any
 
-from pairmark.service.audit import Actor, acting
+from pairmark.service.audit import Actor, acting_as
 from pairmark.service.blobs import Blobs, open_blobs
 from pairmark.service.db import Database, open_database
 from pairmark.service.errors import Fenced, NotReady, PairmarkError, TrainingFailed
@@ -42,7 +42,7 @@ def main(arguments: list[str]) -> int:
         claim = leases.claim_of(job_id, attempt)
         work = runner_of(claim, db, open_blobs(settings), settings)
         limit = memory_limit(settings)
-        with acting(Actor(name=f"job {claim.job_id}")):
+        with acting_as(Actor(name=f"job {claim.job_id}")):
             error = attempt_error(claim, work, limit)
         if error is None:
             return SUCCEEDED

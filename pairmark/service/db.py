@@ -295,7 +295,7 @@ def _until_ready(check: Callable[[], object], seconds: float) -> None:
         time.sleep(0.5)
 
 
-def touched(session: Session, statement: Update | Delete) -> int:
+def execute_change(session: Session, statement: Update | Delete) -> int:
     """Run a statement; returns how many rows it changed or deleted."""
     return int(session.execute(statement).rowcount)  # type: ignore[attr-defined]
 
@@ -309,7 +309,7 @@ def among(names: VisibleNames, column: Any) -> ColumnElement[bool]:
 
 def bump_revision(session: Session) -> None:
     """Count a change that other workers must see (aliases, versions, calibrations, keys)."""
-    if not touched(session, update(Revision).where(Revision.id == 1).values(value=Revision.value + 1)):
+    if not execute_change(session, update(Revision).where(Revision.id == 1).values(value=Revision.value + 1)):
         session.execute(insert(Revision).values(id=1, value=1))
 
 

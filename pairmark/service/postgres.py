@@ -29,7 +29,7 @@ class BoundedConnection(psycopg.Connection[Any]):
     def wait(self, gen: Any, *args: Any, **kwargs: Any) -> Any:
         """As psycopg's, but not for ever."""
         if self.patience_s is not None:
-            gen = _bounded(gen, self, self.patience_s)
+            gen = _bounded_exchange(gen, self, self.patience_s)
         return super().wait(gen, *args, **kwargs)
 
     @classmethod
@@ -46,7 +46,9 @@ class BoundedConnection(psycopg.Connection[Any]):
         return connection
 
 
-def _bounded(gen: Any, connection: psycopg.Connection[Any], seconds: float) -> Generator[Any, Any, Any]:
+def _bounded_exchange(
+    gen: Any, connection: psycopg.Connection[Any], seconds: float
+) -> Generator[Any, Any, Any]:
     """The exchange with the server, ended when nothing is heard for ``seconds``."""
     deadline = time.monotonic() + seconds
     try:

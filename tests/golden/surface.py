@@ -25,7 +25,7 @@ FOLDER = Path(__file__).parent / "surface"
 
 def learners() -> str:
     """Every kind with the JSON Schema of its parameters."""
-    from pairmark.service.app import create_app, embedded
+    from pairmark.service.app import create_app, embedded_transport
     from pairmark.service.db import open_database
     from pairmark.service.settings import Settings
 
@@ -34,7 +34,7 @@ def learners() -> str:
         with open_database(settings) as database:
             database.upgrade()
         with (
-            embedded(create_app(settings, warm=False)) as transport,
+            embedded_transport(create_app(settings, warm=False)) as transport,
             httpx.Client(transport=transport, base_url="http://127.0.0.1", timeout=PATIENCE_S) as client,
         ):
             listed = client.get("/learners").json()["items"]

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
-from pairmark.service.audit import Actor, acting
+from pairmark.service.audit import Actor, acting_as
 from pairmark.service.audit.log import AuditLog, record
 from pairmark.service.errors import Conflict, InvalidInput
 from pairmark.service.keys import Keys
@@ -29,7 +29,7 @@ def actions(audit, **filters):
 
 
 def test_every_change_on_the_way_to_a_model_is_logged_by_who_made_it(deployment, audit):
-    with acting(Actor(name="key abc", request_id="r-1")):
+    with acting_as(Actor(name="key abc", request_id="r-1")):
         version = deployment.train(promote="production")
         deployment.train(promote=False)
         deployment.store.promote("faces", "production", 2, actor="key abc", reason="canary held for a week")

@@ -15,7 +15,7 @@ import pytest
 from pairmark.schemas.datasets import DatasetRequest
 from pairmark.schemas.galleries import ImportOptions
 from pairmark.service.datasets.arrays import Npz
-from pairmark.service.datasets.confined import UNPACKED_FREE, FileLimits, parsed
+from pairmark.service.datasets.confined import UNPACKED_FREE, FileLimits, read_confined
 from pairmark.service.errors import InvalidInput, TooLarge
 from pairmark.service.galleries.imports import confined_batches
 from pairmark.service.galleries.rows import RowErrors, VectorForm
@@ -42,7 +42,7 @@ def read(folder: Path, content: bytes, kind: str, *, limits: Any = None, **roles
         "request": DatasetRequest(name="d", **roles).model_dump(mode="json"),
     }
     own = replace(FileLimits.of(SETTINGS, len(content)), **(limits or {}))
-    made: dict[str, Any] = parsed(task, own)
+    made: dict[str, Any] = read_confined(task, own)
     return made
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from sqlalchemy import text
 
-from pairmark.service.app import create_app, embedded
+from pairmark.service.app import create_app, embedded_transport
 from tests.service.conftest import Deployment, people
 from tests.serving import PATIENCE_S
 
@@ -24,7 +24,7 @@ def client(deployment: Deployment):
     """The service in this process, with a model and a gallery of two items."""
     deployment.train()
     with (
-        embedded(create_app(deployment.settings, warm=False)) as transport,
+        embedded_transport(create_app(deployment.settings, warm=False)) as transport,
         httpx.Client(transport=transport, base_url="http://here", timeout=PATIENCE_S) as client,
     ):
         vectors = people(2, 1)[0].tolist()
@@ -39,7 +39,7 @@ def test_production_without_its_calibration_says_so(deployment, client):
     pair = people(2, 1)[0].tolist()
     # A process that has not loaded it yet.
     with (
-        embedded(create_app(deployment.settings, warm=False)) as transport,
+        embedded_transport(create_app(deployment.settings, warm=False)) as transport,
         httpx.Client(transport=transport, base_url="http://here", timeout=PATIENCE_S) as other,
     ):
         answer = other.post("/match?fpr=0.5", json={"model": "faces", "left": pair[0], "right": pair[1]})

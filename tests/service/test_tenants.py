@@ -14,7 +14,7 @@ import pytest
 
 from pairmark.schemas.datasets import DatasetRequest
 from pairmark.service.api.routers import guarded_routes
-from pairmark.service.app import TRUSTED, create_app, embedded
+from pairmark.service.app import TRUSTED, create_app, embedded_transport
 from pairmark.service.keys import Grants, Keys
 from tests.service.conftest import Deployment, people
 from tests.serving import PATIENCE_S, answered
@@ -58,7 +58,7 @@ class House:
                 learner="metric", dataset=name, model=name.replace("people", "faces"), params={}, promote=True
             )
         self.app = create_app(self.settings, warm=False)
-        self.transport = stack.enter_context(embedded(FromOutside(self.app)))
+        self.transport = stack.enter_context(embedded_transport(FromOutside(self.app)))
 
     def client(self, who: str) -> httpx.Client:
         headers = {"authorization": f"Bearer {self.keys[who].key}"}

@@ -17,7 +17,7 @@ import httpx
 import pytest
 from sqlalchemy import JSON, Integer, MetaData, create_engine, text
 
-from pairmark.service.app import create_app, embedded
+from pairmark.service.app import create_app, embedded_transport
 from pairmark.service.db import Database
 from pairmark.service.settings import Settings
 from tests.serving import serving
@@ -99,7 +99,7 @@ def upgraded(
     database.dispose()
     settings = Settings(home=home, database_url=url, request_timeout_s=600)
     with (
-        embedded(create_app(settings, warm=False)) as transport,
+        embedded_transport(create_app(settings, warm=False)) as transport,
         httpx.Client(transport=transport, base_url="http://upgraded", timeout=600) as http,
     ):
         yield Upgraded(http, **kept)

@@ -78,7 +78,7 @@ class Rates:
     """The buckets of one machine: processes share ``file``; where it cannot be made, this process counts alone."""
 
     def __init__(self, file: Path) -> None:
-        view = memoryview(_mapped(file))
+        view = memoryview(_map_file(file))
         self._names = view[: _BYTES // 2].cast("Q")
         self._full_at = view[_BYTES // 2 :].cast("d")
 
@@ -133,7 +133,7 @@ class Rates:
         return BucketState(int((now + window - end) / step + 1e-6), ceil(end - now), 0)
 
 
-def _mapped(file: Path) -> mmap.mmap:
+def _map_file(file: Path) -> mmap.mmap:
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o600)

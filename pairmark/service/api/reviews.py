@@ -110,7 +110,7 @@ def _source(text: bytes, name: str) -> ReviewSource:
     table=TableForm(
         columns={"left": "left", "right": "right", "score": "scores", "match": "matches"},
         optional=("score", "match"),
-        within="source",
+        parent="source",
         most=MAX_LISTED,
     ),
 )

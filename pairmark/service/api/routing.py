@@ -38,7 +38,7 @@ from pairmark.service.api.problems import (
     UnsupportedMediaType,
 )
 from pairmark.service.api.services import Services, key_of, names_of
-from pairmark.service.audit import Actor, acting
+from pairmark.service.audit import Actor, acting_as
 from pairmark.service.datasets.table_bodies import TableForm
 from pairmark.service.errors import InvalidInput, TooLarge, invalid_field
 from pairmark.service.names import NAME_PATTERN
@@ -277,7 +277,7 @@ class Needs:
         """The form with a file, for the OpenAPI document; its fields are the members that are not in the file."""
         columns = f"CSV or Parquet by its name, with the columns {table.expected}"
         members = self.body.model_json_schema()["properties"].items()
-        lists = (table.objects, table.within, *table.columns.values())
+        lists = (table.objects, table.parent, *table.columns.values())
         fields = {name: field for name, field in members if name not in lists}
         return {
             "type": "object",
@@ -378,7 +378,7 @@ class GuardedRoute(APIRoute):
                 or not is_timed
             )
             turn = nullcontext() if is_free else services.handled[current_owner()]
-            with acting(actor_of(scope)):
+            with acting_as(actor_of(scope)):
                 async with asyncio.timeout(seconds), turn:
                     answer = await handler(Request(scope, receive))
                     if self.needs.renames:
@@ -418,7 +418,7 @@ class GuardedRoute(APIRoute):
         if declared.isdigit() and limits.timed and not counts_marks:
             # The server gives no more than was declared.
             return receive
-        bounded = _bounded(scope, receive, settings, limits, limit, counts_marks)
+        bounded = _bounded_receive(scope, receive, settings, limits, limit, counts_marks)
         return bounded if table is None else await self._as_json(services, scope, bounded, table)
 
     async def _as_json(self, services: Services, scope: Scope, receive: Receive, table: TableForm) -> Receive:
@@ -505,11 +505,11 @@ class PlainRoute(GuardedRoute):
                 answered: Coroutine[Any, Any, Response] = self.endpoint(call, **call.path_params)
                 if self.level == "read":
                     return await answered
-                with acting(actor_of(scope)):
+                with acting_as(actor_of(scope)):
                     return await answered
 
 
-def _bounded(
+def _bounded_receive(
     scope: Scope, receive: Receive, settings: Settings, limits: BodyLimits, limit: int, counts_marks: bool
 ) -> Receive:
     """Reads a body within its bounds: bytes, marks of JSON, and the time of each piece of what may take long."""

@@ -139,7 +139,7 @@ async def match(call: Call) -> Response:
     """
     query, runtime = call.query, call.services.runtime
     raw = call.media(JSON, *BINARY_BODIES, raw=True)
-    rate = _asked(query)
+    rate = _cut_of(query)
     if query.calibration is not None:
         await runtime.check_calibration(query.calibration, call.grants.usable)
     request = version = subjects = compared = None
@@ -255,7 +255,7 @@ def _points_of(call: Call, body: bytes, version: LoadedVersion | None) -> Featur
     return points
 
 
-def _asked(query: MatchParameters) -> Rate | Decision:
+def _cut_of(query: MatchParameters) -> Rate | Decision:
     """At which rate, or by which other cut, a request decides."""
     if query.decision is None:
         if query.fpr is None:
@@ -351,7 +351,7 @@ async def embed(call: Call) -> Response:
     `features`. With `Accept: application/octet-stream` the answer is raw float32 too, its width in
     `X-Pairmark-Dimension`.
     """
-    return await _answered(
+    return await _answer_points(
         call, "embed", lambda model, features: math.inf, _embedded_answer, _EMBEDDED, raw=True
     )
 
@@ -371,7 +371,7 @@ async def classify(call: Call) -> Response:
     Bulk bodies: `application/octet-stream` is little-endian float32, row-major; `application/x-npz` contains one array
     `features`.
     """
-    return await _answered(
+    return await _answer_points(
         call,
         "classify",
         lambda model, features: model.seconds_a_point * len(features),
@@ -380,7 +380,7 @@ async def classify(call: Call) -> Response:
     )
 
 
-async def _answered(
+async def _answer_points(
     call: Call,
     capability: str,
     seconds: Callable[[LoadedVersion, Features], float],
@@ -447,7 +447,7 @@ async def rank_point(call: Call) -> Response:
         if not name.startswith("x."):
             raise InvalidInput(f"{name[:100]!r} is not a query parameter here", field=name[:100])
     by_name = {name.removeprefix("x."): text for name, text in extra.items()}
-    return await _ranked(call, point_of_query(query.model, query.features, by_name, query.top))
+    return await _rank_points(call, point_of_query(query.model, query.features, by_name, query.top))
 
 
 @ranking.post("/rank-labels", summary="Rank labels", response_model=RankingsOut)
@@ -455,10 +455,10 @@ async def rank_point(call: Call) -> Response:
 async def rank_points(call: Call) -> Response:
     """Rank labels for one or many points."""
     call.media(JSON)
-    return await _ranked(call, await call.parsed(parse_points))
+    return await _rank_points(call, await call.parsed(parse_points))
 
 
-async def _ranked(call: Call, points: Points) -> Response:
+async def _rank_points(call: Call, points: Points) -> Response:
     check_number(points, call.services.settings.max_batch_pairs)
     version = await call.services.runtime.version_for(points.model, "rank-labels", call.grants.usable)
     names = version.label_names

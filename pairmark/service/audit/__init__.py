@@ -37,7 +37,7 @@ def current_actor() -> Actor:
 
 
 @contextmanager
-def acting(actor: Actor) -> Iterator[None]:
+def acting_as(actor: Actor) -> Iterator[None]:
     """Make ``actor`` the author of what is changed in this block."""
     token = _ACTOR.set(actor)
     try:

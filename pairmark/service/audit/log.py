@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from pairmark.schemas.admin import EVENTS, AuditEntry
 from pairmark.schemas.base import Page, iso
 from pairmark.service.audit import current_actor
-from pairmark.service.db import Database, touched
+from pairmark.service.db import Database, execute_change
 from pairmark.service.names import tenant_of
 from pairmark.service.pagination import page_of, start_of
 from pairmark.service.tables import AuditRow, WebhookDelivery, WebhookRow
@@ -136,7 +136,7 @@ class AuditLog:
         """Remove entries older than ``days``, leaving one that says so; returns how many."""
         with self._db.write() as session:
             now = self._db.now(session)
-            n_removed = touched(session, delete(AuditRow).where(AuditRow.at < now - days * _DAY_S))
+            n_removed = execute_change(session, delete(AuditRow).where(AuditRow.at < now - days * _DAY_S))
             if n_removed:
                 record(
                     session,

@@ -14,7 +14,7 @@ from typing import Annotated
 
 import typer
 
-from pairmark.service.audit import Actor, acting
+from pairmark.service.audit import Actor, acting_as
 from pairmark.service.cli import linking, matching, models, operating, output, serving
 from pairmark.service.cli.options import Commands
 
@@ -77,7 +77,7 @@ def main(arguments: list[str] | None = None) -> None:
     os.environ["PYTHONSAFEPATH"] = "1"
     output.reset()
     try:
-        with acting(Actor(name=f"command line {_user()}")):
+        with acting_as(Actor(name=f"command line {_user()}")):
             app(_points_apart(sys.argv[1:] if arguments is None else arguments))
     except KeyboardInterrupt:
         output.complain("interrupted")

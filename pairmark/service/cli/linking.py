@@ -184,7 +184,7 @@ def link(
     from pairmark.service.links.linking import COLUMNS, link_files
     from pairmark.service.links.results import Stored, open_results
 
-    learned = None if model is None else _learned(model)
+    learned = None if model is None else _load_learned(model)
     types = column_types(column) or {}
     if learned is not None:
         # Dates are written in the file's own way.
@@ -427,7 +427,7 @@ def _frequencies_of(option: str, folder: Path) -> tuple[str, Path]:
     return column, _file(file, folder, "--frequencies")
 
 
-def _learned(model: str) -> Learned:
+def _load_learned(model: str) -> Learned:
     from pairmark.service.blobs import open_blobs
     from pairmark.service.cli.options import prepare_database, settings
     from pairmark.service.db import open_database

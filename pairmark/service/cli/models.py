@@ -322,7 +322,7 @@ def train(
     with client_for(url) as client:
         if strangers is not None:
             job.setdefault("evaluation", {})["strangers"] = _dataset_of(client, strangers)
-        submitted = _submitted(client, job)
+        submitted = _submit(client, job)
         if no_wait:
             output.show(submitted, output.facts({"job": submitted["id"], "state": submitted["state"]}))
             return
@@ -425,7 +425,7 @@ def _dataset_of(client: Client, place: str) -> str:
     return f"{dataset['name']}:{dataset['version']}"
 
 
-def _submitted(client: Client, job: dict[str, Any]) -> JobOut:
+def _submit(client: Client, job: dict[str, Any]) -> JobOut:
     """The job in the queue; where the service asks what the labels are, the options that say it."""
     from pairmark.client import Problem
 

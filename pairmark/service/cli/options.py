@@ -224,11 +224,11 @@ def client_for(url: str | None, *, creates: bool = False) -> Iterator[Client]:
     if not creates:
         require_database(config)
     from pairmark.client import Client
-    from pairmark.service.app import create_app, embedded
+    from pairmark.service.app import create_app, embedded_transport
 
     prepare_database(config)
     with (
-        embedded(create_app(config, warm=False)) as transport,
+        embedded_transport(create_app(config, warm=False)) as transport,
         Client("http://pairmark.embedded", api_key="", timeout=A_DAY_S, transport=transport) as client,
     ):
         yield client

@@ -210,7 +210,7 @@ def listing(answer: dict[str, Any], query: CursorQuery) -> dict[str, Any]:
     }
 
 
-async def refused(request: Request, error: Exception) -> HTMLResponse:
+async def show_refusal(request: Request, error: Exception) -> HTMLResponse:
     """The page for what the API refused: what was wrong, and how to fix it."""
     assert isinstance(error, Refused)
     answer = error.answer

@@ -58,7 +58,9 @@ async def overview(request: Request) -> HTMLResponse:
         (model, alias) for model in models for alias in model["aliases"] if alias["alias"] == PRODUCTION
     ]
     serving.sort(key=lambda pair: pair[1]["updated_at"], reverse=True)
-    versions = await asyncio.gather(*(_serving(api, model, alias) for model, alias in serving[:SHOWN]))
+    versions = await asyncio.gather(
+        *(_serving_version(api, model, alias) for model, alias in serving[:SHOWN])
+    )
     rows = [row for row in versions if row is not None]
     return page(
         request,
@@ -75,7 +77,7 @@ async def overview(request: Request) -> HTMLResponse:
     )
 
 
-async def _serving(api: Api, model: dict[str, Any], alias: dict[str, Any]) -> dict[str, Any] | None:
+async def _serving_version(api: Api, model: dict[str, Any], alias: dict[str, Any]) -> dict[str, Any] | None:
     """What the first page shows of a version in production; None where it cannot be read."""
     base = f"/models/{model['name']}/versions/{alias['version']}"
     version = (await api.get(base)).body

@@ -34,7 +34,7 @@ class Npz:
             members = checked_members(archive, limits.unpacked_bytes, limits.raised_by["unpacked_bytes"])
             for number, member in enumerate(members):
                 name = member.filename.removesuffix(".npy")
-                self.arrays[name] = _unpacked(archive, member, scratch / f"array{number}.npy", name)
+                self.arrays[name] = _unpack_array(archive, member, scratch / f"array{number}.npy", name)
 
     def get(self, name: str, ndim: int, rows: int | None = None) -> NDArray[Any]:
         """One array of so many dimensions, and rows; `InvalidInput` when it is missing or of another shape."""
@@ -142,7 +142,7 @@ def _refuse_svmlight(path: Path, error: Exception) -> NoReturn:
     ) from error
 
 
-def _unpacked(archive: zipfile.ZipFile, member: zipfile.ZipInfo, target: Path, name: str) -> NDArray[Any]:
+def _unpack_array(archive: zipfile.ZipFile, member: zipfile.ZipInfo, target: Path, name: str) -> NDArray[Any]:
     with archive.open(member) as packed, target.open("wb") as plain:
         shutil.copyfileobj(packed, plain, 1 << 20)
     try:

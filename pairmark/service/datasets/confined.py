@@ -245,7 +245,7 @@ _ERRORS: dict[str, type[PairmarkError]] = {
 }
 
 
-def parsed(task: Mapping[str, Any], limits: FileLimits) -> Any:
+def read_confined(task: Mapping[str, Any], limits: FileLimits) -> Any:
     """What a reader makes of a file: the result of the one function that ``task`` names.
 
     `InvalidInput`, `TooLarge` and `StorageFailed` as the reader raises them; `TooLarge` when it needs more memory or

@@ -63,7 +63,7 @@ def expected_guarantee(
     # A dataset that only calibrates is not split.
     total = support.next_units if fraction == 1 else total_units(support.next_units)
     missing_units = max(0, total - units)
-    text = f"{n_calibrating:,} of {units:,} {unit} calibrate. {_supported(support, population)}"
+    text = f"{n_calibrating:,} of {units:,} {unit} calibrate. {_supported_in_words(support, population)}"
     next_percent = f"{100 * support.next_fpr:g} %"
     if missing_units:
         text += f"; {next_percent} takes {missing_units:,} more {unit}"
@@ -98,7 +98,7 @@ def sample_guarantee(n_different: int, population: int) -> Promise:
     of_list = f"a list of {population:,} pairs"
     text = f"{n_calibrating:,} of {n_different:,} negative pairs calibrate that were drawn at random from {of_list}."
     missing_pairs = max(0, math.ceil(support.next_units / 2 / (1 - TEST_FRACTION)) - n_different)
-    text += f" {_supported(support, 'that list')}"
+    text += f" {_supported_in_words(support, 'that list')}"
     return Promise(
         protocol="open-set",
         counted="pairs",
@@ -151,7 +151,7 @@ def folds_in_words(parts: Mapping[str, Any]) -> str:
     )
 
 
-def _supported(support: SupportedRate, population: str | None) -> str:
+def _supported_in_words(support: SupportedRate, population: str | None) -> str:
     """The smallest rate, in words."""
     sentence = f"At {100 * support.confidence:.0f} % confidence they support"
     if support.smallest_fpr is None:

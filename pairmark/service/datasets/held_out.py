@@ -126,7 +126,7 @@ def stranger_rows(strangers: LabelledData, labeled: LabelledData | None) -> Int6
     return rows
 
 
-def stacked(first: Any, second: Any) -> Any:
+def stack_rows(first: Any, second: Any) -> Any:
     """Rows of two datasets, one after the other."""
     if isinstance(first, np.ndarray) and isinstance(second, np.ndarray):
         return np.concatenate([first, second])
@@ -345,10 +345,10 @@ def cells_for(schema: Schema | None, data: LabelledData) -> Any:
         raise InvalidInput(f"{name} is a table of records; the model takes vectors", field="dataset")
     if data.schema is None or schema is None:
         return data.X
-    return _aligned(data.schema, np.asarray(data.X), schema, name)
+    return _align_columns(data.schema, np.asarray(data.X), schema, name)
 
 
-def _aligned(own_schema: Schema, cells: Records, schema: Schema, name: str) -> Records:
+def _align_columns(own_schema: Schema, cells: Records, schema: Schema, name: str) -> Records:
     """The wanted columns in their order."""
     there = {column.name: (place, column) for place, column in enumerate(own_schema.fields)}
     order = []

@@ -18,7 +18,7 @@ from pairmark.schemas.base import Page, iso
 from pairmark.schemas.datasets import DatasetOut, DatasetRequest, Format, InspectionOut, RowOut, RowsOut
 from pairmark.service.audit.log import record
 from pairmark.service.blobs import Blobs, delete_unused, hold
-from pairmark.service.datasets.confined import FORMATS, FileLimits, format_of, parsed
+from pairmark.service.datasets.confined import FORMATS, FileLimits, format_of, read_confined
 from pairmark.service.datasets.data import LabelledData, load_data, vector_of
 from pairmark.service.datasets.guarantees import dataset_guarantee, protocol_choices
 from pairmark.service.datasets.table_bodies import TableForm
@@ -79,7 +79,7 @@ class Datasets:
             out = work / "dataset"
             out.mkdir()
             task |= {"function": "dataset", "out": str(out), "scratch": str(work / "scratch")}
-            facts = parsed(task, limits)
+            facts = read_confined(task, limits)
             facts["summary"]["spec"] = spec
             size = sum(path.stat().st_size for path in out.iterdir())
             key = self._blobs.put_folder(out)
@@ -125,7 +125,7 @@ class Datasets:
         with self._blobs.workspace() as work, storage_errors("reading the file"):
             task, _, limits = self._take_all(work, file, request, pairs, right)
             task |= {"function": "inspection", "work": str(work)}
-            return InspectionOut.model_validate(parsed(task, limits))
+            return InspectionOut.model_validate(read_confined(task, limits))
 
     def as_json(self, file: UploadFile, members: Mapping[str, str], form: TableForm) -> bytes:
         """The JSON body that a CSV or Parquet file and the members beside it stand for; nothing is kept."""
@@ -143,7 +143,7 @@ class Datasets:
                 "out": str(out),
             }
             limits = FileLimits.of(self._settings, upload.stat().st_size, rows="max_calibration_pairs")
-            parsed(task, limits)
+            read_confined(task, limits)
             return out.read_bytes()
 
     def get(self, reference: str) -> DatasetOut:

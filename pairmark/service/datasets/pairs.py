@@ -65,7 +65,7 @@ def read_pairs(
                 warnings.append(
                     f"pairs file: column {other!r} is read as 'same' (1: one person or thing, 0: two)"
                 )
-            return _checked(_columns_of(file, rows, {"left": row_of, "right": right_row_of or row_of}))
+            return _checked_pairs(_columns_of(file, rows, {"left": row_of, "right": right_row_of or row_of}))
     except PairmarkError as error:
         if isinstance(error, InvalidInput):
             error = in_lines(error, path, kind, scratch / "pairs", limits)
@@ -114,7 +114,7 @@ def _columns_of(
     return whole
 
 
-def _checked(columns: Mapping[str, NDArray[Any]]) -> DatasetPairs:
+def _checked_pairs(columns: Mapping[str, NDArray[Any]]) -> DatasetPairs:
     """The pairs, or `InvalidInput` that names the first that cannot be one."""
     left, right, same, weight = (columns.get(name) for name in ("left", "right", "same", "weight"))
     assert left is not None

@@ -64,7 +64,7 @@ class _Source:
 def read_dataset(upload: Upload, out: Path, scratch: Path) -> tuple[LabelledData, dict[str, Any]]:
     """Parse an upload into the empty folder ``out``: what was stored, and its summary for lists and details."""
     try:
-        source = _written(upload, out, scratch)
+        source = _write_folder(upload, out, scratch)
     except InvalidInput as error:
         # Of two tables the rows are numbered through.
         header = upload.request.header
@@ -77,11 +77,11 @@ def read_dataset(upload: Upload, out: Path, scratch: Path) -> tuple[LabelledData
     return data, _summary(data, upload, source)
 
 
-def _written(upload: Upload, out: Path, scratch: Path) -> _Source:
+def _write_folder(upload: Upload, out: Path, scratch: Path) -> _Source:
     """Write the dataset's folder; what was known before."""
     scratch.mkdir(exist_ok=True)
     with ExitStack() as stack:
-        source = _opened(upload, scratch, stack)
+        source = _open_source(upload, scratch, stack)
         schema = None if source.inference is None else source.inference.schema
         writer = DatasetWriter(
             out, upload.limits, source.features, source.names, sparse=source.sparse, schema=schema
@@ -106,7 +106,7 @@ def _written(upload: Upload, out: Path, scratch: Path) -> _Source:
     return source
 
 
-def _opened(upload: Upload, scratch: Path, stack: ExitStack) -> _Source:
+def _open_source(upload: Upload, scratch: Path, stack: ExitStack) -> _Source:
     """The file, read as its format and its columns say; it is open until the stack is left."""
     request, kind, limits = upload.request, upload.kind, upload.limits
     if not upload.is_table and request.columns is not None:
@@ -123,7 +123,7 @@ def _opened(upload: Upload, scratch: Path, stack: ExitStack) -> _Source:
     index = _index(file, request)
     if index:
         warnings.append(f"left out, as the index of the data frame: {name_list(index)}")
-        request = _excluding(request, index)
+        request = _exclude_columns(request, index)
     rankings = file.rankings(file.roles(request).ranking) if request.ranking else None
     if rankings is not None and len(request.ranking) == 1:
         # Files of rankings often carry each label's position too: as features those would give the answer away.
@@ -132,7 +132,7 @@ def _opened(upload: Upload, scratch: Path, stack: ExitStack) -> _Source:
             warnings.append(
                 f"columns named like the ranked labels are left out of the features: {name_list(positions)}"
             )
-            request = _excluding(request, positions)
+            request = _exclude_columns(request, positions)
     texts = text_features(file, request) if request.columns is None else []
     if request.columns is not None or texts or upload.right is not None:
         return _from_records(
@@ -164,7 +164,7 @@ def _index(file: TableFile, request: DatasetRequest) -> list[str]:
     ]
 
 
-def _excluding(request: DatasetRequest, names: Sequence[str]) -> DatasetRequest:
+def _exclude_columns(request: DatasetRequest, names: Sequence[str]) -> DatasetRequest:
     return request.model_copy(update={"exclude": [*request.exclude, *names]})
 
 

@@ -36,14 +36,14 @@ class TableForm:
     ----------
     columns : by a column's name, the list that its cells are, or their name in the object of each row.
     optional : columns that may be left out. objects : the list of objects, one a row; None: each column is a list.
-    within : the object of the lists, in which left and right are pairs of names, ``refs``; None: the body.
+    parent : the object of the lists, in which left and right are pairs of names, ``refs``; None: the body.
     most : rows; None: as many as a calibration has scores.
     """
 
     columns: Mapping[str, str]
     optional: tuple[str, ...] = ()
     objects: str | None = None
-    within: str | None = None
+    parent: str | None = None
     most: int | None = None
 
     @property
@@ -92,9 +92,9 @@ def write_as_json(
         objects = [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]
         lists = {table.objects: objects}
     body: dict[str, Any] = {**members, **lists}
-    if table.within is not None:
+    if table.parent is not None:
         refs = list(zip(lists.pop("left"), lists.pop("right"), strict=True))
-        body = {**members, table.within: {"refs": refs, **lists}}
+        body = {**members, table.parent: {"refs": refs, **lists}}
     text = json.dumps(body)
     if len(text) > _MOST_JSON:
         raise TooLarge(

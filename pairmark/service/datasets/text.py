@@ -40,7 +40,7 @@ _BEYOND_ASCII = re.compile(r"\w{0,20}[^\x00-\x7f]\w{0,20}")
 def plain_text(path: Path, scratch: Path, limits: FileLimits) -> tuple[Path, list[str]]:
     """The file itself, or what it unpacks to as UTF-8, within ``limits``, where it is text by its first bytes; and a
     warning where its encoding is a guess."""
-    plain = _unpacked(path, scratch, limits)
+    plain = _unpack_file(path, scratch, limits)
     encoding = _encoding_of(plain)
     if encoding == "utf-8":
         return plain, []
@@ -95,7 +95,7 @@ def _write(parts: Iterable[bytes], path: Path, limits: FileLimits) -> None:
                 raise limits.exceeded("unpacked_bytes", f"the file unpacks to {size} bytes or more", "bytes")
 
 
-def _unpacked(path: Path, scratch: Path, limits: FileLimits) -> Path:
+def _unpack_file(path: Path, scratch: Path, limits: FileLimits) -> Path:
     empty = InvalidInput("the file is empty; expected a header line and rows", field="file")
     with path.open("rb") as stream:
         start = stream.read(8)

@@ -252,7 +252,7 @@ class DatasetWriter:
     def _add_sparse(self, X: csr_array) -> None:
         X.sum_duplicates()
         data = np.asarray(X.data)
-        narrow = _narrowed(data)
+        narrow = _narrow(data)
         bad = np.flatnonzero(~np.isfinite(narrow))
         if bad.size:
             row = int(np.searchsorted(X.indptr, bad[0], side="right")) - 1
@@ -263,7 +263,7 @@ class DatasetWriter:
         self._nonzeros += int(X.indptr[-1])
 
     def _float32(self, X: NDArray[Any]) -> NDArray[np.float32]:
-        narrow = _narrowed(X)
+        narrow = _narrow(X)
         if not np.isfinite(narrow).all():
             row, column = (int(index) for index in np.argwhere(~np.isfinite(narrow))[0])
             self._refuse(row, column, X[row, column])
@@ -351,7 +351,7 @@ def name_list(names: Sequence[str], total: int | None = None) -> str:
     return examples if total <= 5 else f"{examples} and {total - 5} more"
 
 
-def _narrowed(X: NDArray[Any]) -> NDArray[np.float32]:
+def _narrow(X: NDArray[Any]) -> NDArray[np.float32]:
     with np.errstate(over="ignore", invalid="ignore"):
         return X.astype(np.float32, copy=False)
 

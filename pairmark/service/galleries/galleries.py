@@ -145,7 +145,7 @@ class Galleries:
     def state(self, name: str) -> GalleryRow:
         """The gallery's row, or `UnknownGallery`."""
         with self.database.read() as session:
-            return _existing(name, partial(repository.gallery_named, session))
+            return _existing_row(name, partial(repository.gallery_named, session))
 
     def get(self, name: str) -> GalleryOut:
         state = self.state(name)
@@ -172,7 +172,7 @@ class Galleries:
     def delete(self, name: str) -> None:
         with self.database.write() as session:
             # Also one that is damaged: deleting it is the repair.
-            row = _existing(name, partial(repository.locked_row, session))
+            row = _existing_row(name, partial(repository.locked_row, session))
             before = {"items": row.items, "model": f"{row.model}:{row.version}"}
             repository.remove_gallery(session, row.id)
             record(session, self.database.now(session), "gallery.delete", f"gallery:{name}", before=before)
@@ -222,7 +222,7 @@ class Galleries:
 
     def _write(self, name: str, rows: Rows) -> GalleryRow:
         with self.database.write() as session:
-            state = _existing(name, partial(repository.gallery_named, session, lock=True))
+            state = _existing_row(name, partial(repository.gallery_named, session, lock=True))
             if not _holds(state, rows.form):
                 raise Conflict(f"gallery {name!r} was moved to a version of other columns meanwhile")
             if state.items + len(rows) > self._settings.max_gallery_items:
@@ -280,7 +280,7 @@ class Galleries:
         without items gives a receipt of none: what is asked for holds. Ids and subjects that are refused today may be
         stored since before, so any text is looked for."""
         with self.database.write() as session:
-            state = _existing(name, partial(repository.gallery_named, session, lock=True))
+            state = _existing_row(name, partial(repository.gallery_named, session, lock=True))
             subjects = [] if subject is None else subject_spellings(subject)
             if subject is None:
                 ids = list(repository.seqs_of(session, state.id, spellings(id or "")))
@@ -383,7 +383,7 @@ def _content(columns: Sequence[Any] | None, dimension: int) -> str:
     return "records of " + ", ".join(f"{column['name']} ({column['type']})" for column in columns[:20])
 
 
-def _existing(name: str, find: Callable[[str], T | None]) -> T:
+def _existing_row(name: str, find: Callable[[str], T | None]) -> T:
     """The gallery of that name, or `UnknownGallery`; names that none can have are not asked for."""
     row = find(name) if name.isascii() and name.isprintable() and len(name) <= 200 else None
     if row is None:

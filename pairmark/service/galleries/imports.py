@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from pairmark.models.records.cells import MAX_CELL
 from pairmark.models.records.schema import Schema
 from pairmark.schemas.galleries import ImportOptions
-from pairmark.service.datasets.confined import FileLimits, parsed
+from pairmark.service.datasets.confined import FileLimits, read_confined
 from pairmark.service.errors import InvalidInput
 from pairmark.service.galleries.metadata import MAX_METADATA_BYTES
 from pairmark.service.galleries.rows import (
@@ -253,12 +253,12 @@ def _cells(columns: TypedCells, form: ItemForm, options: ImportOptions) -> list[
     used = {name for _, name in roles}
     rest = {name: cell for name, cell in columns.items() if name not in used}
     items = _record_sql(rest, form.schema) if isinstance(form, RecordForm) else _vector_sql(rest, form.width)
-    whose = "NULL" if subject is None else _bounded(columns[subject][0], MAX_ID_BYTES)
+    whose = "NULL" if subject is None else _bounded_text(columns[subject][0], MAX_ID_BYTES)
     facts = [_fact_sql(*columns[name]) for name in options.columns]
-    return [_bounded(columns[options.id][0], MAX_ID_BYTES), whose, *facts, *items]
+    return [_bounded_text(columns[options.id][0], MAX_ID_BYTES), whose, *facts, *items]
 
 
-def _bounded(cell: str, longest: int) -> str:
+def _bounded_text(cell: str, longest: int) -> str:
     """SQL of a cell as text, cut where it is known to be too long."""
     return f"left(CAST({cell} AS VARCHAR), {longest + 1})"
 
@@ -266,7 +266,7 @@ def _bounded(cell: str, longest: int) -> str:
 def _fact_sql(cell: str, kind: str) -> str:
     """SQL of a metadata field: text that is cut, a number, or an empty list instead of what is refused anyway."""
     if _TEXT.fullmatch(kind):
-        return _bounded(cell, MAX_METADATA_BYTES)
+        return _bounded_text(cell, MAX_METADATA_BYTES)
     return cell if _NUMBER.fullmatch(kind) else f"CASE WHEN {cell} IS NOT NULL THEN [] END"
 
 
@@ -283,7 +283,7 @@ def _record_sql(columns: TypedCells, schema: Schema) -> list[str]:
             column=column[:60],
         )
     cells = [columns[name] for name in fields]
-    return [_bounded(cell, MAX_CELL) if _TEXT.fullmatch(kind) else cell for cell, kind in cells]
+    return [_bounded_text(cell, MAX_CELL) if _TEXT.fullmatch(kind) else cell for cell, kind in cells]
 
 
 def _vector_sql(columns: TypedCells, dimension: int) -> list[str]:
@@ -346,7 +346,7 @@ def confined_batches(
         "width": form.width if isinstance(form, VectorForm) else 0,
         "options": ImportOptions.model_validate(options, from_attributes=True).model_dump(),
     }
-    result = parsed(task, limits)
+    result = read_confined(task, limits)
     errors.count, errors.items = result["count"], result["items"]
     for number in range(result["batches"]):
         yield _read_batch(scratch / f"batch{number}", form)

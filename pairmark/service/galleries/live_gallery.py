@@ -90,7 +90,7 @@ class LiveGallery:
             removals = repository.removals(session, self.id, view.seq)
             new_rows = list(repository.read_range(session, state, self._form, view.seq, state.seq))
         # 2. Mask what was removed, and add what was written.
-        removed_seqs, erased_ids = _removed(removals, view.parts)
+        removed_seqs, erased_ids = _removed_rows(removals, view.parts)
         self._parts = [part.without(removed_seqs, state.seq) for part in view.segments]
         self._view = self._new_view(state.seq, [view.memtable.without(removed_seqs), *new_rows])
         # 3. Files that hold erased rows go. What is mapped of them stays masked until compaction makes it anew.
@@ -124,7 +124,7 @@ class LiveGallery:
                         part.segment.remove()
                     self._parts = []
                 removals = repository.removals(session, self.id, since)
-                removed_seqs, erased_ids = _removed(removals, self._parts)
+                removed_seqs, erased_ids = _removed_rows(removals, self._parts)
                 self._parts = [part.without(removed_seqs, state.seq) for part in self._parts]
                 # 3. Make the first segment that is missing; the newest rows need none while they are few.
                 low, high = self._first_gap(state.seq)
@@ -245,7 +245,7 @@ class LiveGallery:
         return [part.segment for part in parts[first:]] if len(parts) - first >= 4 else None
 
 
-def _removed(removals: Sequence[Any], parts: Sequence[Part]) -> tuple[NDArray[np.int64], list[str]]:
+def _removed_rows(removals: Sequence[Any], parts: Sequence[Part]) -> tuple[NDArray[np.int64], list[str]]:
     """The numbers of rows that were replaced or erased, and the ids of the erased ones, as far as they are known
     here."""
     erased_seqs = {removal.removed for removal in removals if removal.erased}

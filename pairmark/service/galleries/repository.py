@@ -19,7 +19,7 @@ from sqlalchemy import ARRAY, ColumnElement, Text, and_, any_, delete, func, ins
 from sqlalchemy.orm import InstrumentedAttribute, Session, load_only
 
 from pairmark.models.core.arrays import Float32
-from pairmark.service.db import among, touched
+from pairmark.service.db import among, execute_change
 from pairmark.service.errors import DamagedRow
 from pairmark.service.galleries.rows import ItemForm, Rows, StoredRows, spellings, subject_spellings
 from pairmark.service.names import EVERY_NAME, VisibleNames
@@ -101,7 +101,7 @@ def orphans(session: Session) -> list[int]:
 def remove_orphans(session: Session, gallery_id: int, limit: int) -> int:
     """Delete at most ``limit`` rows of a gallery that is gone; returns how many went."""
     ids = select(GalleryItem.id).where(GalleryItem.gallery_id == gallery_id).limit(limit)
-    n_removed = touched(
+    n_removed = execute_change(
         session, delete(GalleryItem).where(GalleryItem.gallery_id == gallery_id, GalleryItem.id.in_(ids))
     )
     if not n_removed:
@@ -476,4 +476,4 @@ def erase_probes(session: Session, gallery_id: int, subjects: Sequence[str]) -> 
         records = np.frombuffer(row.kept or b"", dtype=RECORD)[np.array(remains)]
         store_scores(row, records, row.seq, int(row.summary["gallery_size"]))
         row.revision += 1
-    return touched(session, delete(probe).where(theirs))
+    return execute_change(session, delete(probe).where(theirs))

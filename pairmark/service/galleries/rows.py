@@ -104,7 +104,7 @@ class RecordForm:
 
     def stored_cells(self, bodies: Sequence[Any]) -> tuple[Records, list[str | None]]:
         """Stored records, and what is wrong with each."""
-        return self.read_json([_parsed(body) for body in bodies])
+        return self.read_json([_parse_body(body) for body in bodies])
 
     def model_rows(self, cells: Records) -> Matrix:
         if self._encoder is None:
@@ -174,7 +174,7 @@ def same_columns(columns: Sequence[Mapping[str, Any]], form: RecordForm) -> bool
 def body_json(body: Any, columns: Sequence[Any] | None) -> Any:
     """A stored row as JSON shows it; `ValueError` where it is damaged."""
     if columns is not None:
-        record = _parsed(body)
+        record = _parse_body(body)
         if not isinstance(record, dict):
             raise ValueError("no record")
         return record
@@ -184,7 +184,7 @@ def body_json(body: Any, columns: Sequence[Any] | None) -> Any:
     return numbers.tolist()
 
 
-def _parsed(body: Any) -> Any:
+def _parse_body(body: Any) -> Any:
     try:
         return json.loads(body)
     except (TypeError, ValueError):

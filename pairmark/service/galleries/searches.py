@@ -204,7 +204,7 @@ class Searches:
         warnings = [] if point is None else list(point.warnings)
         if by_pattern is not None and point is not None and missing is not None:
             vectors = partial(self._vectors, state, version)
-            matching, limits = _matching(hits, queries, missing, point, version, by_pattern, vectors)
+            matching, limits = _matching_hits(hits, queries, missing, point, version, by_pattern, vectors)
             warnings += limits
             hits = [(row if body.group_by is None else best_of_subjects(row))[:k] for row in matching]
         # 5. The answer, and what reviews may keep of it.
@@ -369,7 +369,7 @@ def model_vectors(rows: SideRows, name: str, version: LoadedVersion) -> Matrix:
     return model_input if model_input.dtype == object else np.ascontiguousarray(model_input, dtype=np.float32)
 
 
-def _matching(
+def _matching_hits(
     hits: Sequence[Sequence[Any]],
     queries: Matrix,
     missing: NDArray[np.bool_],

@@ -232,7 +232,7 @@ def best_of_segments(
     return _best_of_rows(estimator, queries, k, segments, above, deadline)
 
 
-def _missing(segment: Segment, row: int) -> bytes | None:
+def _missing_cells(segment: Segment, row: int) -> bytes | None:
     vectors = segment.index.vectors
     return vectors[row].tobytes() if vectors.dtype == np.bool_ else None
 
@@ -289,7 +289,7 @@ def _best_of_rows(
                 segments[part][0].ids[row],
                 segments[part][0].subject(row),
                 score,
-                _missing(segments[part][0], row),
+                _missing_cells(segments[part][0], row),
             )
             for part, row, score in zip(parts, rows, scores, strict=True)
             if part >= 0

@@ -21,7 +21,7 @@ from sqlalchemy.orm import Session, aliased
 
 from pairmark.schemas.jobs import EvaluationRequest, Task, WorkerOut
 from pairmark.service.audit.log import record, record_recovery
-from pairmark.service.db import Database, touched
+from pairmark.service.db import Database, execute_change
 from pairmark.service.errors import (
     Fenced,
     NotReady,
@@ -110,7 +110,7 @@ class Leases:
             now = self._db.now(session)
             self._requeue_lost(session, worker[:200], now)
             values = {"worker": worker[:200], "lease_until": now + self._settings.lease_s}
-            row = session.scalar(_taking(job_id, now).values(**values))
+            row = session.scalar(_taking_update(job_id, now).values(**values))
             if row is None:
                 return None
             session.execute(
@@ -161,13 +161,13 @@ class Leases:
         with self._db.write() as session:
             now = self._db.now(session)
             _mark_worker(session, claim.worker, claim.job_id, now)
-            renewal = _fenced(claim).values(lease_until=now + self._settings.lease_s)
+            renewal = _fenced_update(claim).values(lease_until=now + self._settings.lease_s)
             return _lease(session.scalar(renewal.returning(JobRow.cancel_requested)))
 
     def lease(self, claim: Claim) -> Lease:
         """See whether the claim still stands, without writing."""
         with self._db.read() as session:
-            return _lease(session.scalar(select(JobRow.cancel_requested).where(*_held(claim))))
+            return _lease(session.scalar(select(JobRow.cancel_requested).where(*_where_held(claim))))
 
     def progress(
         self, claim: Claim, *, fraction: float, stage: str, message: str = "", event: bool = True
@@ -328,21 +328,21 @@ def _runs_here(worker: str) -> bool:
     return host == socket.gethostname() and pid.isdecimal() and is_alive(int(pid))
 
 
-def _held(claim: Claim) -> tuple[ColumnElement[bool], ...]:
+def _where_held(claim: Claim) -> tuple[ColumnElement[bool], ...]:
     """Where a job is held by just this attempt."""
     return JobRow.id == claim.job_id, JobRow.attempt == claim.attempt, JobRow.state == "running"
 
 
-def _fenced(claim: Claim) -> Update:
+def _fenced_update(claim: Claim) -> Update:
     """A change of the claim's job that an attempt which was superseded does not make."""
-    return update(JobRow).where(*_held(claim)).execution_options(synchronize_session=False)
+    return update(JobRow).where(*_where_held(claim)).execution_options(synchronize_session=False)
 
 
 def _write(session: Session, claim: Claim, values: dict[str, Any], *, uncancelled: bool = False) -> None:
-    change = _fenced(claim).values(**values)
+    change = _fenced_update(claim).values(**values)
     if uncancelled:
         change = change.where(JobRow.cancel_requested.is_(False))
-    if not touched(session, change):
+    if not execute_change(session, change):
         raise Fenced(f"attempt {claim.attempt} at job {claim.job_id} is no longer held")
 
 
@@ -351,7 +351,7 @@ def _lease(cancel_requested: bool | None) -> Lease:
     return Lease(valid=cancel_requested is not None, cancel_requested=bool(cancel_requested))
 
 
-def _taking(job_id: str | None, now: float) -> Update:
+def _taking_update(job_id: str | None, now: float) -> Update:
     """Take a queued job, in one statement: no two claimants get the same. Owners take turns: next is the oldest job of
     the one with the fewest under way, and of those the one whose turn was longest ago."""
     inner, peer = aliased(JobRow), aliased(JobRow)
@@ -397,7 +397,7 @@ def add_event(session: Session, job_id: str, event: str, data: dict[str, Any], n
 def _mark_worker(session: Session, name: str, job_id: str | None, now: float) -> None:
     """Note that a worker is alive, and the job it runs."""
     known = update(WorkerRow).where(WorkerRow.name == name[:200]).values(seen_at=now, job_id=job_id)
-    if not touched(session, known):
+    if not execute_change(session, known):
         new = {"name": name[:200], "started_at": now, "seen_at": now, "job_id": job_id}
         session.execute(insert(WorkerRow).values(**new))
 

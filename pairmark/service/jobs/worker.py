@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from pairmark.service.audit import Actor, acting
+from pairmark.service.audit import Actor, acting_as
 from pairmark.service.audit.log import AuditLog
 from pairmark.service.blobs import collect, open_blobs
 from pairmark.service.db import open_database
@@ -72,7 +72,7 @@ class Worker:
         ran."""
         stop, attempts = stop or threading.Event(), 0
         logger.info("worker started", extra={"worker": self.name})
-        with acting(Actor(name=f"worker {self.name}")):
+        with acting_as(Actor(name=f"worker {self.name}")):
             try:
                 while not stop.is_set():
                     self._mark_alive()

@@ -18,7 +18,7 @@ from sqlalchemy.orm import Session
 from pairmark.schemas.admin import MAX_DAYS, KeyOut, Level, NewKey, Scope
 from pairmark.schemas.base import Page, iso
 from pairmark.service.audit.log import record
-from pairmark.service.db import Database, bump_revision, touched
+from pairmark.service.db import Database, bump_revision, execute_change
 from pairmark.service.errors import Conflict, InvalidInput, UnknownKey
 from pairmark.service.names import VisibleNames, checked_name, checked_tenant
 from pairmark.service.pagination import page_of, start_of
@@ -322,7 +322,7 @@ def _revoke(session: Session, row: ApiKey, now: float) -> None:
     """Make a key useless, unless it is already."""
     before = _facts(row)
     usable = update(ApiKey).where(ApiKey.id == row.id, ApiKey.revoked_at.is_(None))
-    if touched(session, usable.values(revoked_at=now)):
+    if execute_change(session, usable.values(revoked_at=now)):
         after = {**before, "revoked_at": iso(now)}
         record(session, now, "key.revoke", f"key:{row.id}", before=before, after=after, tenant=row.tenant)
         bump_revision(session)

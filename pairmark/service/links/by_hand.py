@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pairmark.service.errors import InvalidInput, UnknownLinks
-from pairmark.service.links.duck import quoted
+from pairmark.service.links.duck import quoted_text
 from pairmark.service.links.results import Addition, Key, Results, pick_key, written_key
 
 
@@ -21,7 +21,7 @@ def merge(results: Results, ids: Sequence[str]) -> Addition:
         "entities": [(name, *key) for key in members],
         # What was said to be different and is one now.
         "forgotten": _statements(results, members, "count(DISTINCT part) > 1"),
-        "statements": _said(results, {0: members}),
+        "statements": _statement_rows(results, {0: members}),
     }
 
 
@@ -50,7 +50,7 @@ def split(results: Results, name: str, records: Sequence[str]) -> Addition:
         "entities": [(entity if len(side) > 1 else None, *key) for entity, side in sides for key in side],
         # What was said to be one and is two now.
         "forgotten": sorted(within[0] & within[1]),
-        "statements": _said(results, {0: leaving}, {0: staying}, {1: leaving, 2: staying}),
+        "statements": _statement_rows(results, {0: leaving}, {0: staying}, {1: leaving, 2: staying}),
     }
 
 
@@ -69,7 +69,7 @@ def erase(results: Results, record_name: str) -> tuple[int, list[str]]:
         connection.execute(f"DELETE FROM {table} WHERE side = $1 AND record = $2", key)
     connection.execute("ALTER VIEW records RENAME TO every_record")
     connection.execute(
-        f"CREATE VIEW records AS FROM every_record WHERE side <> {key[0]} OR id <> {quoted(record)}"
+        f"CREATE VIEW records AS FROM every_record WHERE side <> {key[0]} OR id <> {quoted_text(record)}"
     )
     members = [member for member in results.members(record) if member != key]
     name = record if record in [member[1] for member in members] else ""
@@ -97,7 +97,7 @@ def _statements(results: Results, members: Sequence[Key], having: str) -> list[i
     return [number for (number,) in rows]
 
 
-def _said(results: Results, *parts_of: dict[int, Sequence[Key]]) -> list[tuple[int, int, int, str]]:
+def _statement_rows(results: Results, *parts_of: dict[int, Sequence[Key]]) -> list[tuple[int, int, int, str]]:
     """Rows of new statements."""
     first = results.rows("SELECT coalesce(max(number), 0) + 1 FROM statements")[0][0]
     return [

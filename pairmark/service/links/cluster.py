@@ -38,7 +38,7 @@ def compare_part(key: str, tables: Sequence[str], first: str, query: str) -> Col
         duck.duckdb_session(**duck.bounds(settings, scratch, 1)) as connection,
     ):
         for name in tables:
-            connection.execute(f"CREATE VIEW {name} AS FROM {duck.quoted(folder / f'{name}.parquet')}")
+            connection.execute(f"CREATE VIEW {name} AS FROM {duck.quoted_text(folder / f'{name}.parquet')}")
         connection.execute(first)
         return {column: np.ma.getdata(of) for column, of in connection.execute(query).fetchnumpy().items()}
 

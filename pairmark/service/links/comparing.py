@@ -9,7 +9,7 @@ from typing import Any
 
 from pairmark.models.linking.candidates import key_values
 from pairmark.models.records.compare import KINDS, LinkField
-from pairmark.service.links.duck import quoted
+from pairmark.service.links.duck import quoted_text
 
 _MISSING, _EQUAL = 0, 4
 
@@ -32,7 +32,7 @@ class CellComparer:
         """Of each column, texts that its cell shares with those that it is like."""
         lists = ", ".join(key_values(field, f"a{at}") for at, field in enumerate(fields))
         cells = ", ".join(f"${at + 1}::VARCHAR AS a{at}" for at in range(len(fields)))
-        literals = ["NULL" if form is None else quoted(form) for form in forms]
+        literals = ["NULL" if form is None else quoted_text(form) for form in forms]
         name = "_".join(["keys", *(field.kind for field in fields)])
         value_lists = self._run(name, f"SELECT {lists} FROM (SELECT {cells})", *literals)[0]
         return [[value for value in values or () if value is not None] for values in value_lists]
@@ -43,8 +43,8 @@ class CellComparer:
         unlike = sorted({other for other in others if other is not None and other != form})
         if form is not None and unlike:
             sql = f"SELECT b, {KINDS[kind].level('a', 'b')} FROM (SELECT $1::VARCHAR AS a, unnest($2::VARCHAR[]) AS b)"
-            listed = f"[{', '.join(map(quoted, unlike))}]"
-            level |= dict(self._run(f"level_{kind}", sql, quoted(form), listed))
+            listed = f"[{', '.join(map(quoted_text, unlike))}]"
+            level |= dict(self._run(f"level_{kind}", sql, quoted_text(form), listed))
         return [_MISSING if None in (form, other) else level[other] for other in others]
 
     def _run(self, name: str, sql: str, *literals: str) -> list[tuple[Any, ...]]:

@@ -24,7 +24,7 @@ def derived_columns(names: Sequence[str], columns: _Columns) -> dict[str, str]:
         for column in columns
     ]
     parts_by_column: dict[int, tuple[int, ...]] = {}
-    for parts_of in (_composed, _initials, _cut_out):
+    for parts_of in (_composing_parts, _initials, _cut_out):
         # The later one of two copies goes.
         for place in reversed(range(len(names))):
             others = [other for other in range(len(names)) if other != place and other not in parts_by_column]
@@ -39,7 +39,7 @@ def derived_columns(names: Sequence[str], columns: _Columns) -> dict[str, str]:
     }
 
 
-def _composed(columns: _Columns, place: int, others: Sequence[int]) -> tuple[int, ...]:
+def _composing_parts(columns: _Columns, place: int, others: Sequence[int]) -> tuple[int, ...]:
     """The columns whose cells, with words that are always the same, make up those of a column."""
     column = columns[place]
     parts = []

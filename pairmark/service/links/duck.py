@@ -54,7 +54,7 @@ def bounds(settings: Settings, scratch: Path, threads: int | None) -> dict[str, 
     return config if threads is None else config | {"threads": str(threads)}
 
 
-def quoted(text: Path | str) -> str:
+def quoted_text(text: Path | str) -> str:
     """A path or a text in SQL."""
     return f"'{str(text).replace(chr(39), 2 * chr(39))}'"
 
@@ -77,7 +77,7 @@ def copy_to(connection: Any, sql: str, path: Path, *, without_formulas: bool = F
             for cell, kind in columns
         )
         sql = f"SELECT {', '.join(cells)} FROM ({sql})"
-    connection.execute(f"COPY ({sql}) TO {quoted(path)} (FORMAT {form})")
+    connection.execute(f"COPY ({sql}) TO {quoted_text(path)} (FORMAT {form})")
 
 
 def read_table(path: Path) -> tuple[list[str], list[list[Any]]]:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from pairmark.models.core.arrays import Int64
 from pairmark.models.linking.candidates import key_number
 from pairmark.service.errors import StorageFailed
-from pairmark.service.links.duck import quoted
+from pairmark.service.links.duck import quoted_text
 
 _LINES = "records.jsonl"
 _LINE_END = 10
@@ -47,7 +47,7 @@ def entity_key(entity: str) -> int:
 
 def write_index(connection: Any, folder: Path) -> None:
     """Of the files of records and entities."""
-    records, entities = (quoted(folder / f"{name}.parquet") for name in ("records", "entities"))
+    records, entities = (quoted_text(folder / f"{name}.parquet") for name in ("records", "entities"))
     connection.execute(
         "CREATE OR REPLACE VIEW indexed AS SELECT r.file_row_number AS row, r.side, r.id, entity, forms, keys FROM "
         f"read_parquet({records}, file_row_number=true) r LEFT JOIN read_parquet({entities}) e ON e.side = r.side AND "
@@ -55,7 +55,7 @@ def write_index(connection: Any, folder: Path) -> None:
     )
     lines = folder / _LINES
     connection.execute(
-        f"COPY (SELECT side, id, entity, forms FROM indexed ORDER BY row) TO {quoted(lines)} (FORMAT json)"
+        f"COPY (SELECT side, id, entity, forms FROM indexed ORDER BY row) TO {quoted_text(lines)} (FORMAT json)"
     )
     text = np.memmap(lines, np.uint8, "r") if lines.stat().st_size else np.empty(0, np.uint8)
     np.save(folder / "ends.npy", 1 + np.flatnonzero(text == _LINE_END).astype(np.int64))

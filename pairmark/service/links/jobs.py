@@ -80,14 +80,15 @@ class Linker:
             # No column of the tables is called so.
             row_id = next(name for n in itertools.count() if (name := _ID + "_" * n) not in names)
             files = [
-                _written(data, work / f"table{number}.parquet", row_id) for number, data in enumerate(tables)
+                _write_texts(data, work / f"table{number}.parquet", row_id)
+                for number, data in enumerate(tables)
             ]
             frequencies = {}
             for number, (name, data) in enumerate(shares.items()):
                 # Each in a folder of its own: a/b and a-b are two datasets.
                 (work / f"shares{number}").mkdir()
                 path = work / f"shares{number}" / f"{data.name.replace('/', '-')}.parquet"
-                frequencies[name] = _written(data, path, row_id)
+                frequencies[name] = _write_texts(data, path, row_id)
             learned = (
                 None
                 if request.model is None
@@ -275,14 +276,14 @@ def _identities_of(tables: list[LabelledData]) -> NDArray[np.int64] | None:
 
 
 def _types(data: LabelledData) -> dict[str, str]:
-    """Types of a table's columns as `_written` writes them."""
+    """Types of a table's columns as `_write_texts` writes them."""
     assert data.schema is not None
     compared = {column.name for column in data.schema.fields}
     types = {name: kind for name, kind in declaration(data.schema).items() if name in compared}
     return {name: "date:YYYY-MM-DD" if kind.startswith("date") else kind for name, kind in types.items()}
 
 
-def _written(data: LabelledData, path: Path, row_id: str) -> Path:
+def _write_texts(data: LabelledData, path: Path, row_id: str) -> Path:
     """A stored table as texts in a Parquet file, its compared columns after its rows' ids."""
     assert data.schema is not None
     cells = np.asarray(data.X)

@@ -108,14 +108,14 @@ def learn(answers: Answers, columns: dict[str, str], say: Say) -> Learned:
             and len({is_same for _, is_same in judged}) == 2
         ):
             checked = "" if model is None else _check(model, judged[n_used:])
-            model, n_used = _fitted(judged, columns), len(judged)
+            model, n_used = _fit_model(judged, columns), len(judged)
             n_same = sum(is_same for _, is_same in judged)
             say(f"after {n_used} answers, {n_same} of them the same: a model is trained{checked}")
     if len({is_same for _, is_same in judged}) < 2:
         raise InvalidInput(
             "a model takes pairs of both kinds: judge some that are the same, and some that are not"
         )
-    return Learned("the model of your answers", _fitted(judged, columns))
+    return Learned("the model of your answers", _fit_model(judged, columns))
 
 
 def bound(results: Results, asking: Asking, at_most: float, confidence: float, say: Say) -> dict[str, Any]:
@@ -161,7 +161,7 @@ def _read_pairs(connection: Any, names: Sequence[str], source: str, order: str) 
     ]
 
 
-def _fitted(judged: Sequence[tuple[Pair, bool]], columns: dict[str, str]) -> RecordSimilarity:
+def _fit_model(judged: Sequence[tuple[Pair, bool]], columns: dict[str, str]) -> RecordSimilarity:
     from pairmark.models.records.estimator import RecordSimilarity
 
     left: Any = [dict(pair.left) for pair, _ in judged]

@@ -182,7 +182,7 @@ def summary_of(
             recall_interval=interval,
             recall_from=None if recall is None else "overlap" if interval is None else "labels",
         ),
-        false_links=None if linking.share is None else _stated(linking.share, request),
+        false_links=None if linking.share is None else _stated_false_links(linking.share, request),
         columns=[
             LinkColumn(name=name, kind=kind, weight=round(weight, 4), note=note)
             for name, kind, weight, note in linking.columns
@@ -202,7 +202,7 @@ def summary_of(
     )
 
 
-def _stated(share: FalseShare, request: LinksRequest) -> FalseLinks:
+def _stated_false_links(share: FalseShare, request: LinksRequest) -> FalseLinks:
     facts: dict[str, Any] = {"confidence": request.confidence, "expected": request.expected_false_links}
     if share.estimate is None:
         return FalseLinks(unknown=True, judge=share.judge, **facts)

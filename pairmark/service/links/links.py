@@ -401,7 +401,7 @@ def _out(session: Session, row_and_state: tuple[LinkRow, str]) -> LinksOut:
     opened = {which: repository.review_of(session, row, which) for which in REVIEWS}
     review, missed, recall = (opened[which] for which in REVIEWS)
     if review is not None and summary.get("false_links") is not None:
-        summary["false_links"] = summary["false_links"] | _judged(review, summary)
+        summary["false_links"] = summary["false_links"] | _judged_share(review, summary)
     if missed is not None:
         bound = missed.progress["bound"] if missed.progress["judged"] else None
         known = {name: missed.progress[name] for name in ("judged", "enough")}
@@ -427,7 +427,7 @@ def _out(session: Session, row_and_state: tuple[LinkRow, str]) -> LinksOut:
     return LinksOut.model_validate(facts | summary | {"review": None if review is None else review.id})
 
 
-def _judged(review: ReviewRow, summary: dict[str, Any]) -> dict[str, Any]:
+def _judged_share(review: ReviewRow, summary: dict[str, Any]) -> dict[str, Any]:
     """What judgements say of the share of false links; those that were made by hand since count as false."""
     progress, size, by_hand = review.progress, sum(sizes_of(review)), summary.get("by_hand", 0)
     facts = {name: progress[name] for name in ("judged", "enough", "expected_more")}

@@ -189,7 +189,7 @@ def put_tables(address: str, tables: Sequence[tuple[str, Path]]) -> None:
     with _database(address, "READ_WRITE") as connection:
         connection.execute("BEGIN")
         for table, path in tables:
-            place, rows = _in_database(table), f"FROM read_parquet({duck.quoted(path)})"
+            place, rows = _in_database(table), f"FROM read_parquet({duck.quoted_text(path)})"
             columns = [row[0] for row in connection.execute(f"DESCRIBE {rows}").fetchall()]
             if _refuse_other(connection, f"{address}#{table}", table, columns):
                 connection.execute(f"DELETE FROM {place}")
@@ -223,7 +223,7 @@ def _database(address: str, mode: str) -> Iterator[Any]:
     import duckdb
 
     kind = "duckdb" if address.startswith("duckdb:///") else "postgres"
-    place = duck.quoted(address.removeprefix("duckdb:///"))
+    place = duck.quoted_text(address.removeprefix("duckdb:///"))
     with duck.duckdb_session() as connection:
         try:
             if kind == "postgres":
@@ -285,7 +285,7 @@ def _merge(connection: Any, names: Sequence[str], keep: Mapping[str, str]) -> No
         f"{keys} FROM (SELECT entity, row, {there} FROM whole JOIN who USING (row))) GROUP BY entity"
     )
     cells = " UNION ALL ".join(
-        f'SELECT first, {place} AS place, entity, {duck.quoted(name)} AS "column", c{place} AS value, '
+        f'SELECT first, {place} AS place, entity, {duck.quoted_text(name)} AS "column", c{place} AS value, '
         f"r{place} AS row FROM merged WHERE r{place} IS NOT NULL"
         for place, name in enumerate(names)
     )

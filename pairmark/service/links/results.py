@@ -31,7 +31,7 @@ from pairmark.models.linking.mixture import Mixture
 from pairmark.models.records.compare import LinkField
 from pairmark.service.errors import Conflict, InvalidInput, UnknownLinks
 from pairmark.service.links.comparing import comparer, form_of
-from pairmark.service.links.duck import copy_to, duckdb_session, quoted
+from pairmark.service.links.duck import copy_to, duckdb_session, quoted_text
 from pairmark.service.links.index import write_index
 
 FITTED = "fitted.json"
@@ -109,7 +109,7 @@ def create_views(connection: Any, stored: Stored, prefix: str = "") -> None:
             members[side, record] = entity, side, record
     rows_of["entities"] = [*members.values()]
     for name in _TABLES:
-        file, new = quoted(stored.folder / f"{name}.parquet"), f"{prefix}new_{name}"
+        file, new = quoted_text(stored.folder / f"{name}.parquet"), f"{prefix}new_{name}"
         sql = (
             "SELECT * EXCLUDE file_row_number, file_row_number AS place "
             f"FROM read_parquet({file}, file_row_number=true)"

@@ -26,7 +26,7 @@ from pairmark.service.datasets.confined import FileLimits, format_of
 from pairmark.service.datasets.tabular import TableFile
 from pairmark.service.errors import InvalidInput
 from pairmark.service.links.derived import default_of, derived_columns
-from pairmark.service.links.duck import quoted
+from pairmark.service.links.duck import quoted_text
 
 if TYPE_CHECKING:
     import duckdb
@@ -47,7 +47,7 @@ _FITTING = {
     # DuckDB alone takes years of one digit.
     "date": "CASE WHEN {0} SIMILAR TO '[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}' AND TRY_CAST({0} AS DATE) IS NOT NULL "
     "THEN {0} END",
-    "boolean": f"CASE WHEN lower(trim({{0}})) IN ({', '.join(map(quoted, sorted(TRUE | FALSE)))}) THEN {{0}} END",
+    "boolean": f"CASE WHEN lower(trim({{0}})) IN ({', '.join(map(quoted_text, sorted(TRUE | FALSE)))}) THEN {{0}} END",
 }
 """SQL of a cell of a declared kind, NULL where it is not of that kind; other kinds take every text."""
 
@@ -156,7 +156,7 @@ def read_tables(
                 )
     for side in sides:
         side.id_column = _id_of(connection, side, id_column, sides[0].id_column, notes_of_files)
-    fields, chosen, notes = _matched(sides)
+    fields, chosen, notes = _match_columns(sides)
     if not fields:
         raise InvalidInput(
             _NOTHING
@@ -174,7 +174,7 @@ def read_tables(
     ]
     for number, (side, names) in enumerate(zip(sides, chosen, strict=True)):
         cells = [
-            _fitting(connection, side, name, _cell(side, name, field_.kind, turn, notes), notes)
+            _fitting_cell(connection, side, name, _cell(side, name, field_.kind, turn, notes), notes)
             for field_, name, turn in zip(fields, names, turns, strict=True)
         ]
         row_id = (
@@ -406,7 +406,7 @@ def _is_code(connection: duckdb.DuckDBPyConnection, side: _Side, name: str) -> b
     )
 
 
-def _matched(sides: Sequence[_Side]) -> tuple[list[LinkField], list[list[str]], list[str]]:
+def _match_columns(sides: Sequence[_Side]) -> tuple[list[LinkField], list[list[str]], list[str]]:
     """The columns that are compared, their names in each table, and what is to be told."""
     notes = [
         f"column {name!r} of {side.name} is not compared: it looks like the answer"
@@ -416,7 +416,7 @@ def _matched(sides: Sequence[_Side]) -> tuple[list[LinkField], list[list[str]], 
     by_key = [{key_of(name): name for name in side.compared} for side in sides]
     keys = [key for key in by_key[0] if all(key in names for names in by_key)]
     pairs = [tuple(names[key] for names in by_key) for key in keys]
-    shared = _paired(sides, pairs)
+    shared = _pair_columns(sides, pairs)
     notes += [
         f"columns {pair[0]!r} and {pair[1]!r} are compared"
         + (f": they share {shared[pair]}" if pair in shared else "")
@@ -457,7 +457,7 @@ def _matched(sides: Sequence[_Side]) -> tuple[list[LinkField], list[list[str]], 
     return fields, [[pair[at] for pair in pairs] for at in range(len(sides))], notes
 
 
-def _paired(sides: Sequence[_Side], by_name: Sequence[Sequence[str]]) -> dict[tuple[str, ...], str]:
+def _pair_columns(sides: Sequence[_Side], by_name: Sequence[Sequence[str]]) -> dict[tuple[str, ...], str]:
     """The other columns of two tables that plainly hold the same, and what each pair shares; of any other number of
     tables there are none."""
     if len(sides) != 2:
@@ -511,7 +511,7 @@ def _unlike(
     return notes
 
 
-def _fitting(
+def _fitting_cell(
     connection: duckdb.DuckDBPyConnection, side: _Side, name: str, cell: str, notes: list[str]
 ) -> str:
     """SQL of a cell, missing where it is not of the kind that its column was said to be of; the notes say how many."""
@@ -542,7 +542,7 @@ def _cell(side: _Side, name: str, kind: str, turn: int, notes: list[str]) -> str
         notes.append(
             f"column {name!r} of {side.name}: {default[:60]!r} in {share:.0%} of the rows is taken as missing"
         )
-        cell = f"nullif({cell}, {quoted(default)})"
+        cell = f"nullif({cell}, {quoted_text(default)})"
     if kind == "date":
         first = (side.compared[name].format or "").startswith("MM") or month_first(side.cells[name])
         form = "number" if side.kinds[name] != "date" else "month" if first else "day"

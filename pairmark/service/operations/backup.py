@@ -300,7 +300,7 @@ def restore(
             # PostgreSQL that follows.
             if db.is_sqlite:
                 restored = Database(f"sqlite:///{copy}")
-                revoked, new_key = _finished(restored, manifest, keys)
+                revoked, new_key = _finish_restore(restored, manifest, keys)
                 restored.dispose()
                 with (
                     closing(sqlite3.connect(copy)) as read,
@@ -312,7 +312,7 @@ def restore(
                 options = ("--single-transaction", "--exit-on-error", "--no-owner", "--no-privileges")
                 run_tool(db, "pg_restore", "--clean", "--if-exists", *options, data=copy)
                 try:
-                    revoked, new_key = _finished(db, manifest, keys)
+                    revoked, new_key = _finish_restore(db, manifest, keys)
                 except CorruptArtefact:
                     _drop_tables(db)
                     raise
@@ -370,7 +370,7 @@ def _restore_blob(blobs: Blobs, archive: SignedArchive, key: str, names: list[st
             )
 
 
-def _finished(
+def _finish_restore(
     db: Database, manifest: BackupManifest, keys: KeyPolicy
 ) -> tuple[list[dict[str, str]], str | None]:
     """Upgrade the restored rows and see to keys; returns those that were revoked, and a new one."""

@@ -68,7 +68,7 @@ def population_of(session: Session, request: ReviewRequest, model_id: str | None
     source = request.source
     kinds = KINDS[request.question]
     if source.refs is not None:
-        population = [_listed(source, kind) for kind in kinds]
+        population = [_list_decisions(source, kind) for kind in kinds]
     else:
         assert model_id is not None
         if not repository.lock_model(session, model_id)[0]:
@@ -128,7 +128,7 @@ def drawn_from(
     return Decisions(decision, size, stored)
 
 
-def _listed(source: ReviewSource, kind: DecisionCode) -> Decisions:
+def _list_decisions(source: ReviewSource, kind: DecisionCode) -> Decisions:
     assert source.refs is not None
     refs, scores = source.refs, source.scores
     matches = source.matches or [True] * len(refs)

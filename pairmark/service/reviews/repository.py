@@ -10,7 +10,7 @@ from sqlalchemy.dialects.postgresql import insert as postgres_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from sqlalchemy.orm import Session
 
-from pairmark.service.db import among, touched
+from pairmark.service.db import among, execute_change
 from pairmark.service.names import EVERY_NAME, VisibleNames
 from pairmark.service.tables import (
     DecisionCount,
@@ -361,7 +361,7 @@ def erase_refs(
         items.review_id.in_(reviews),
         or_(items.left_ref.in_(refs), items.right_ref.in_(refs)),
     )
-    outcomes_gone = touched(
+    outcomes_gone = execute_change(
         session,
         delete(outcome).where(
             outcome.model == model, or_(outcome.left_ref.in_(refs), outcome.right_ref.in_(refs))
@@ -391,4 +391,4 @@ def erase_of_gallery(session: Session, gallery: str, ids: Sequence[str], subject
 def _blank(session: Session, table: type[KeptDecision] | type[ReviewItem], *where: Any) -> int:
     """Erase what says whom rows are about. They stay: what was counted must stay countable."""
     blank = {"left_ref": None, "right_ref": None, "subject": None, "sides": None, "erased": True}
-    return touched(session, update(table).where(*where).values(**blank))
+    return execute_change(session, update(table).where(*where).values(**blank))

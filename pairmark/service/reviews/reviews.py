@@ -197,12 +197,12 @@ class Reviews:
     def get(self, review_id: str) -> ReviewOut:
         """A review and what it has shown so far, or `UnknownReview`."""
         with self._db.read() as session:
-            return _out(_existing(session, review_id))
+            return _out(_existing_review(session, review_id))
 
     def delete(self, review_id: str) -> None:
         """Delete a review with what it holds of people, or `UnknownReview`. The audit log still says that it was."""
         with self._db.write() as session:
-            review = _existing(session, review_id, lock=True)
+            review = _existing_review(session, review_id, lock=True)
             facts = {name: review.progress[name] for name in ("judged", "wrong", "bound")}
             record(session, self._db.now(session), "review.delete", f"review:{review_id}", before=facts)
             repository.delete_review(session, review_id)
@@ -395,7 +395,7 @@ def unknown_review(review_id: str) -> UnknownReview:
     return UnknownReview(f"there is no review {review_id[:50]!r}")
 
 
-def _existing(session: Session, review_id: str, *, lock: bool = False) -> ReviewRow:
+def _existing_review(session: Session, review_id: str, *, lock: bool = False) -> ReviewRow:
     row = None if "\x00" in review_id else repository.review(session, review_id, lock=lock)
     if row is None:
         raise unknown_review(review_id)
@@ -404,7 +404,7 @@ def _existing(session: Session, review_id: str, *, lock: bool = False) -> Review
 
 def _open(session: Session, review_id: str) -> ReviewRow:
     """A review that can be judged, locked."""
-    review = _existing(session, review_id, lock=True)
+    review = _existing_review(session, review_id, lock=True)
     if review.question != "label" and len(review.strata) != len(KINDS[review.question]):
         raise Conflict(
             f"review {review_id} was made by an earlier version, which drew some pairs more often than others: ask "

@@ -266,7 +266,7 @@ def list_of(kind: Any, *, of_lists: bool = False) -> Reader:
     def read(text: bytes, name: str) -> list[Any]:
         values: list[Any] = []
         for piece in _pieces(text, of_lists=of_lists):
-            values += _validated(adapter, piece, name, len(values))
+            values += _validate(adapter, piece, name, len(values))
         return values
 
     return read
@@ -351,7 +351,7 @@ def _dense(adapter: TypeAdapter[Any], text: bytes, name: str, dtype: Any = np.fl
     parts: list[NDArray[Any]] = []
     n_before, of_lists = 0, adapter is _rows
     for piece in _pieces(text, of_lists=of_lists):
-        values = _validated(adapter, piece, name, n_before)
+        values = _validate(adapter, piece, name, n_before)
         if of_lists:
             width = parts[0].shape[1] if parts else len(values[0])
             for at, row in enumerate(values, n_before):
@@ -444,7 +444,7 @@ def _object_rows(objects: Texts, *, single: bool) -> SideRows:
     rows: list[Any] = []
     for name, text in objects:
         check_object(text, name)
-        record = _validated(_record, text, name)
+        record = _validate(_record, text, name)
         for column, cell in record.items():
             for number in cell if isinstance(cell, list) else [cell]:
                 if isinstance(number, float | int) and not -FLOAT32_MAX <= number <= FLOAT32_MAX:
@@ -476,7 +476,7 @@ def _sparse_rows(objects: Texts, single: bool) -> SparseRows:
         with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             vector = _entries.decode(text)
         if vector is None or not all(-FLOAT32_MAX <= value <= FLOAT32_MAX for value in vector.values):
-            vector = _validated(_sparse, text, name)
+            vector = _validate(_sparse, text, name)
         if len(vector.indices) != len(vector.values):
             raise InvalidInput(
                 f"{name} has {len(vector.indices)} indices and {len(vector.values)} values; expected equal numbers",
@@ -541,7 +541,7 @@ def _split(
         raise InvalidInput(f"the body is not JSON: {error}", field="body") from None
 
 
-def _validated(adapter: TypeAdapter[Any], text: bytes, name: str, n_before: int = 0) -> Any:
+def _validate(adapter: TypeAdapter[Any], text: bytes, name: str, n_before: int = 0) -> Any:
     """What a value holds, or `InvalidInput`; ``n_before``: elements of the list that earlier pieces hold."""
     try:
         return adapter.validate_json(text)

@@ -178,7 +178,7 @@ MAX_PROBABILITIES = 2_000_000
 """Most probabilities in one answer."""
 
 
-def classified(version: LoadedVersion, features: Features) -> tuple[NDArray[np.int64], Float32]:
+def classify_points(version: LoadedVersion, features: Features) -> tuple[NDArray[np.int64], Float32]:
     """The most probable class of each point, (n,), and the probabilities of all, (n, n_classes)."""
     assert version.class_names is not None
     k = len(version.class_names)
@@ -198,7 +198,7 @@ def classes_json(version: LoadedVersion, features: Features) -> bytes:
     """The JSON answer: model, labels, and each point's probabilities by label."""
     names = version.class_names
     assert names is not None
-    best, probabilities = classified(version, features)
+    best, probabilities = classify_points(version, features)
     rows = [dict(zip(names, row, strict=True)) for row in probabilities.tolist()]
     labels = [names[at] for at in best.tolist()]
     return to_json({"model": version.public, "labels": labels, "probabilities": rows})

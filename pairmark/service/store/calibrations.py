@@ -22,7 +22,13 @@ from pairmark.schemas.models import CalibrationOut, OverlapOut
 from pairmark.service.audit.log import record
 from pairmark.service.blobs import Blobs, delete_unused, hold
 from pairmark.service.datasets.data import LabelledData
-from pairmark.service.datasets.held_out import groups_of_rows, rows_for, stacked, stranger_rows, whole_dataset
+from pairmark.service.datasets.held_out import (
+    groups_of_rows,
+    rows_for,
+    stack_rows,
+    stranger_rows,
+    whole_dataset,
+)
 from pairmark.service.datasets.ingest import Datasets
 from pairmark.service.db import among, bump_revision
 from pairmark.service.errors import (
@@ -262,7 +268,7 @@ class Calibrations:
                 if data.pairs is not None:
                     raise ValueError("strangers go with identities, not with a list of pairs")
                 rows = stranger_rows(strangers, data)
-                X = stacked(X, rows_for(estimator, spec, strangers, dense)[rows])
+                X = stack_rows(X, rows_for(estimator, spec, strangers, dense)[rows])
                 more = len(data) + np.arange(rows.size)
             pairs = whole_dataset(
                 data,

@@ -58,7 +58,7 @@ from pairmark.service.store.versions import (
     StoredReport,
     VersionStore,
     overlap_with,
-    overlapping,
+    overlapping_rows,
 )
 from pairmark.service.tables import ModelVersion
 
@@ -459,7 +459,7 @@ class Reports:
             stored = self._versions.report(row)
             if stored is None:
                 continue
-            learned |= overlapping(stored.trained_on, data, identities=protocol == "open-set")
+            learned |= overlapping_rows(stored.trained_on, data, identities=protocol == "open-set")
             if row.lineage.get("dataset") == f"{data.name}:{data.version}":
                 calibrated[stored.calibration_rows] = True
         if protocol == "open-set":

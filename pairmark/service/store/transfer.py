@@ -263,7 +263,7 @@ def import_version(versions: VersionStore, file: BinaryIO, name: str | None) -> 
     ):
         folders = {"artefact": artefact, "report": report, "calibration": calibration}
         export, is_signed = _unpack(file, folders, versions.settings)
-        imported = _verified(export, folders, name, is_signed=is_signed)
+        imported = _verify_export(export, folders, name, is_signed=is_signed)
         _, new, calibrated = imported
         blob_keys: dict[str, str] = {}
         try:
@@ -309,7 +309,9 @@ def _unpack(file: BinaryIO, folders: dict[str, Path], settings: Settings) -> tup
     return export, is_signed
 
 
-def _verified(export: _Export, folders: dict[str, Path], name: str | None, *, is_signed: bool) -> Imported:
+def _verify_export(
+    export: _Export, folders: dict[str, Path], name: str | None, *, is_signed: bool
+) -> Imported:
     """Load what is to be registered; facts come from the artefact itself."""
     described = export.version
     try:

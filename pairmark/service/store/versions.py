@@ -362,7 +362,7 @@ def overlap_with(training: TrainedOn, data: LabelledData) -> OverlapOut:
     )
 
 
-def overlapping(training: TrainedOn, data: LabelledData, *, identities: bool) -> NDArray[np.bool_]:
+def overlapping_rows(training: TrainedOn, data: LabelledData, *, identities: bool) -> NDArray[np.bool_]:
     """Which rows of a dataset were trained on, (n,); with ``identities``, also every row of an identity that was."""
     overlap = np.isin(data.row_hashes, training.rows)
     if identities and data.y is not None:

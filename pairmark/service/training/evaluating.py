@@ -41,7 +41,7 @@ from pairmark.service.names import PRODUCTION, ModelRef
 from pairmark.service.settings import Settings
 from pairmark.service.store.reports import fold_scores
 from pairmark.service.store.store import ModelStore
-from pairmark.service.store.versions import overlapping
+from pairmark.service.store.versions import overlapping_rows
 from pairmark.service.training.fitting import CalibratedJob, ScoredJob, in_blocks, learn, out_of_fold
 from pairmark.service.training.splitting import SplitJob
 
@@ -440,7 +440,7 @@ class _Comparison:
             unseen = np.ones(len(pairs), dtype=np.bool_)
             if stored is not None:
                 is_open_set = pairs.protocol == "open-set"
-                overlap = overlapping(stored.trained_on, self._data, identities=is_open_set)
+                overlap = overlapping_rows(stored.trained_on, self._data, identities=is_open_set)
                 unseen = ~(overlap[pairs.left] | overlap[pairs.right])
         if not _suffices(pairs.same[unseen]):
             # Production knows these people: judged on all of them it looks too good, which is the safe side.

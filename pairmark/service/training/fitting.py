@@ -68,7 +68,7 @@ def fit(job: SplitJob, settings: Settings, progress: Progress) -> FittedJob:
     estimator = job.spec.estimator(
         **{**job.spec.params.model_validate(job.claim.params).model_dump(), **_data_params(job)}
     )
-    options = _unlabelled(job, settings)
+    options = _unlabelled_rows(job, settings)
     fold_models = []
     n_fits = 1 + len(job.parts.folds)
     with (
@@ -100,7 +100,7 @@ def _data_params(job: SplitJob) -> dict[str, Any]:
     return params
 
 
-def _unlabelled(job: LoadedJob, settings: Settings) -> dict[str, Any]:
+def _unlabelled_rows(job: LoadedJob, settings: Settings) -> dict[str, Any]:
     """Further rows for a learner that takes some; sparse ones have the columns of the job's."""
     if job.unlabelled is None:
         return {}

@@ -315,7 +315,7 @@ def _identity_parts(job: LoadedJob, labels: Int64) -> Parts:
         fold = identity_folds(codes[parts.train])
         numbers = range(int(fold.max()) + 1)
         folds = tuple(Fold(rows=parts.train[fold != number]) for number in numbers)
-        test = _pooled(
+        test = _pool_pairs(
             [
                 pairs_among(
                     data,
@@ -351,7 +351,7 @@ def _identity_parts(job: LoadedJob, labels: Int64) -> Parts:
     )
 
 
-def _pooled(parts: list[HeldOutPairs]) -> HeldOutPairs:
+def _pool_pairs(parts: list[HeldOutPairs]) -> HeldOutPairs:
     """The pairs of all folds; no two folds share a unit."""
     most = 1 + max(int(pairs.units.max()) for pairs in parts)
     return replace(

@@ -38,7 +38,7 @@ def store(job: EvaluatedJob, db: Database, blobs: Blobs, leases: Leases, version
     keys: list[str] = []
     try:
         new = _new_version(job, blobs, keys)
-        return _registered(job, new, _new_calibration(job, blobs, keys), db, leases, versions)
+        return _register_version(job, new, _new_calibration(job, blobs, keys), db, leases, versions)
     except BaseException:
         delete_unused(db, blobs, keys)
         raise
@@ -123,7 +123,7 @@ def _new_calibration(job: EvaluatedJob, blobs: Blobs, keys: list[str]) -> Calibr
     )
 
 
-def _registered(
+def _register_version(
     job: EvaluatedJob,
     new: ModelVersion,
     calibration: CalibrationRow | None,

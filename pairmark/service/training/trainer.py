@@ -12,7 +12,7 @@ from threadpoolctl import threadpool_limits
 
 from pairmark.models.registry import spec_of
 from pairmark.service.blobs import Blobs
-from pairmark.service.datasets.held_out import stacked, stranger_rows, taken_by
+from pairmark.service.datasets.held_out import stack_rows, stranger_rows, taken_by
 from pairmark.service.datasets.ingest import Datasets
 from pairmark.service.db import Database
 from pairmark.service.jobs.leases import Claim, Leases, Progress
@@ -77,7 +77,7 @@ class Trainer:
         if named is not None:
             others = self._datasets.load(self._datasets.get(named).id)
             rows = stranger_rows(others, data)
-            cells, strangers = stacked(data.X, others.X[rows]), len(data) + np.arange(rows.size)
+            cells, strangers = stack_rows(data.X, others.X[rows]), len(data) + np.arange(rows.size)
         return LoadedJob(
             claim=claim,
             spec=spec,

@@ -20,7 +20,7 @@ from sqlalchemy.exc import IntegrityError
 from pairmark.schemas.admin import NewWebhook, WebhookOut, WebhookRequest
 from pairmark.schemas.base import Page
 from pairmark.service.audit.log import record
-from pairmark.service.db import Database, touched
+from pairmark.service.db import Database, execute_change
 from pairmark.service.errors import Conflict, InvalidInput, PairmarkError, UnknownWebhook
 from pairmark.service.pagination import page_of, start_of
 from pairmark.service.settings import Settings
@@ -91,7 +91,7 @@ class Webhooks:
         """Delete a webhook with its deliveries, or `UnknownWebhook`."""
         with self._db.write() as session:
             session.execute(delete(WebhookDelivery).where(WebhookDelivery.webhook_id == webhook_id))
-            if not touched(session, delete(WebhookRow).where(WebhookRow.id == webhook_id)):
+            if not execute_change(session, delete(WebhookRow).where(WebhookRow.id == webhook_id)):
                 raise UnknownWebhook(f"there is no webhook {webhook_id[:50]!r}")
             record(session, self._db.now(session), "webhook.delete", f"webhook:{webhook_id}")
 
@@ -155,7 +155,7 @@ class Webhooks:
         body = json.dumps(due.body, separators=(",", ":")).encode()
         try:
             self._check(due.url)
-            headers = signed(self._secret(due.webhook_id), due.id, int(time.time()), body)
+            headers = signed_headers(self._secret(due.webhook_id), due.id, int(time.time()), body)
             # What the host answers is not read: its status says it all, and its body may have any size.
             async with (
                 asyncio.timeout(TIMEOUT_S),
@@ -220,7 +220,7 @@ def service_secret(db: Database) -> bytes:
         return session.get_one(ServiceSecret, _ROW).value
 
 
-def signed(secret: bytes, message: str, now: int, body: bytes) -> dict[str, str]:
+def signed_headers(secret: bytes, message: str, now: int, body: bytes) -> dict[str, str]:
     """Headers of a message as Standard Webhooks has them: who gets it checks who sent it, and when."""
     mark = hmac.digest(secret, f"{message}.{now}.".encode() + body, hashlib.sha256)
     return {

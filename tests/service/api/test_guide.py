@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from pairmark.service.api import docs
-from pairmark.service.app import create_app, embedded
+from pairmark.service.app import create_app, embedded_transport
 from pairmark.service.settings import Settings
 from tests.serving import PATIENCE_S
 
@@ -28,7 +28,7 @@ def client(
     monkeypatch.setattr(docs, "GUIDE", folder)
     settings = Settings(home=tmp_path, database_url=new_database("sqlite"))
     with (
-        embedded(create_app(settings, warm=False)) as transport,
+        embedded_transport(create_app(settings, warm=False)) as transport,
         httpx.Client(
             transport=transport, base_url="http://127.0.0.1", follow_redirects=True, timeout=PATIENCE_S
         ) as opened,
