@@ -85,7 +85,11 @@ def finalists(means: Float64, mean_rate: Callable[[list[int]], float], reach: fl
 
 
 def average(
-    entries: Sequence[Entry], data: Data, folds: Sequence[Any], at: tuple[float, ...], shared: dict[str, Any]
+    entries: Sequence[Entry],
+    data: Data,
+    folds: Sequence[Any],
+    fprs: tuple[float, ...],
+    shared: dict[str, Any],
 ) -> Entry | None:
     """The mean of those that are as good together, as an entry; None where one is better alone."""
     eligible, reach = to_the_end(entries), data.reach
@@ -107,7 +111,7 @@ def average(
 
     def chosen_on(some: NDArray[Any]) -> list[int]:
         def mean_rate(numbers: list[int]) -> float:
-            return float(fold_means(pooled_rates([mean_scores(fold, numbers) for fold in some], at)).mean())
+            return float(fold_means(pooled_rates([mean_scores(fold, numbers) for fold in some], fprs)).mean())
 
         return finalists(means[:, some], mean_rate, reach)
 
@@ -122,9 +126,9 @@ def average(
     return Entry(
         candidate=Candidate(name=AVERAGE_NAME, kind=AVERAGE.kind),
         params={"members": [eligible[number].name for number in chosen]},
-        rates=pooled_rates(scores, at),
+        rates=pooled_rates(scores, fprs),
         scores=scores,
-        nested_rates=pooled_rates(nested, at),
+        nested_rates=pooled_rates(nested, fprs),
         model=AverageSimilarity(members=[members[number].model_dump() for number in chosen]),
     )
 

@@ -40,18 +40,18 @@ def _validated(entries: Sequence[Entry], best: Entry, folds: Sequence[Any]) -> F
 
 
 def _by_rate(
-    rates: Float64, folds: Sequence[Any], at: tuple[float, ...]
+    rates: Float64, folds: Sequence[Any], fprs: tuple[float, ...]
 ) -> tuple[dict[str, float | None], dict[str, list[float] | None]]:
     """Means over folds, and their 95 % intervals, as if folds of a repeat were all: the same rows come again in others.
 
     None at rates that so few cannot show. Folds that agree show no more than their number of people or rows, by the
     rule of three (Hanley and Lippman-Hand 1983).
     """
-    shown = shown_rates(rates, folds, at) if folds else {}
+    shown = shown_rates(rates, folds, fprs) if folds else {}
     n_repeats = max(len({fold.repeat for fold in folds}), 1)
     n_each, least = len(folds) / n_repeats, 3 * n_repeats / max(sum(fold.n_units for fold in folds), 1)
-    intervals: dict[str, list[float] | None] = {f"{rate:g}": None for rate in at if folds}
-    for column, rate in enumerate(at):
+    intervals: dict[str, list[float] | None] = {f"{rate:g}": None for rate in fprs if folds}
+    for column, rate in enumerate(fprs):
         values = rates[:, column][np.isfinite(rates[:, column])]
         if rate in shown and values.size > 1:
             half = max(float(stdtrit(values.size - 1, 0.975) * values.std(ddof=1) / n_each**0.5), least)
@@ -60,7 +60,7 @@ def _by_rate(
 
 
 def leaderboard(
-    entries: Sequence[Entry], best: Entry, at: tuple[float, ...], folds: Sequence[Any]
+    entries: Sequence[Entry], best: Entry, fprs: tuple[float, ...], folds: Sequence[Any]
 ) -> list[dict[str, Any]]:
     """The race for people, best first, JSON-able.
 
@@ -77,7 +77,7 @@ def leaderboard(
     lines = []
     for entry in entries:
         n_judged, common = entry.rates.shape[0], min(entry.rates.shape[0], best.rates.shape[0])
-        tpr, interval = _by_rate(entry.rates, folds[:n_judged], at)
+        tpr, interval = _by_rate(entry.rates, folds[:n_judged], fprs)
         line: dict[str, Any] = {
             "name": entry.name,
             "kind": entry.candidate.kind,
@@ -93,7 +93,7 @@ def leaderboard(
         }
         if entry is best and n_judged:
             nested = _validated(entries, best, folds)
-            line["validated_tpr"], line["validated_interval"] = _by_rate(nested, folds, at)
+            line["validated_tpr"], line["validated_interval"] = _by_rate(nested, folds, fprs)
         if common > 1:
             deficit = entry.means[:common] - best.means[:common]
             reach = float(stdtrit(common - 1, 0.975)) * standard_error(deficit)

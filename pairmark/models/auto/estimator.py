@@ -270,7 +270,7 @@ class SimilarityAuto(GroupedRows, BaseEstimator):
             self.winner_, self.leaderboard_ = self._choice.winner_, self._choice.leaderboard_
             self.aggregation_ = self._choice.aggregation_
             return
-        at, self.aggregation_ = judged_rates(self.target_fpr), None
+        fprs, self.aggregation_ = judged_rates(self.target_fpr), None
         racing, out = self._racing(task.data)
         shared = {
             "random_state": seed,
@@ -278,13 +278,13 @@ class SimilarityAuto(GroupedRows, BaseEstimator):
             "protocol": "closed-set" if task.data.closed else "open-set",
             "target_fpr": self.target_fpr,
         }
-        nothing = np.empty((0, len(at)))
+        nothing = np.empty((0, len(fprs)))
         # Matrices of a few hundred features gain nothing from several threads, which would stand in others' way.
         with one_blas_thread():
             if task.folds:
-                entries = Race(task, at=at, shared=shared, verbose=self.verbose).run(racing)
+                entries = Race(task, fprs=fprs, shared=shared, verbose=self.verbose).run(racing)
                 best = winner(entries) if any(entry.rates.size for entry in entries) else entries[0]
-                mean = average(entries, task.data, task.folds, at, shared)
+                mean = average(entries, task.data, task.folds, fprs, shared)
                 if mean is not None:
                     entries, best = [*entries, mean], mean
             else:
@@ -293,7 +293,7 @@ class SimilarityAuto(GroupedRows, BaseEstimator):
                 best.status, entries = "not raced: too few rows to hold any out", [best]
             if best.work <= _SAMPLES_SHARE * task.data.work:
                 model = best.model or best.candidate.build(best.params, shared)
-                self.aggregation_ = task.usual_aggregation(clone(model), at)
+                self.aggregation_ = task.usual_aggregation(clone(model), fprs)
             params = {**best.params, **best.candidate.grown(task.data)}
             model = best.model or best.candidate.build(params, shared)
             with as_part(RACE_SHARE, 1.0, f"learning {best.name}"):
@@ -304,7 +304,7 @@ class SimilarityAuto(GroupedRows, BaseEstimator):
             if not one.takes(task.data):
                 why = f"it takes {one.needs}"
             entries.append(Entry(candidate=one, rates=nothing, status=f"not tried: {why}"))
-        self.leaderboard_ = leaderboard(entries, best, at, task.folds)
+        self.leaderboard_ = leaderboard(entries, best, fprs, task.folds)
 
     def _racing(self, data: Data) -> tuple[list[Candidate], list[Candidate]]:
         """Who races, the simplest first, and who does not take the data."""

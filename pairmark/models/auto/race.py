@@ -66,7 +66,7 @@ class IdentityTask:
         rows = self.X[fold.test]
         return fold.of_pairs(estimator.score_against(rows, rows))
 
-    def usual_aggregation(self, estimator: Any, at: tuple[float, ...]) -> Aggregation | None:
+    def usual_aggregation(self, estimator: Any, fprs: tuple[float, ...]) -> Aggregation | None:
         """By which it best compares new people of several samples: its own first one, unless another is ahead of it.
 
         Half of a person's samples meet everybody's other half, on the folds of the first repeat. Ahead is by more than
@@ -85,7 +85,7 @@ class IdentityTask:
             for way in estimator.aggregations:
                 values = estimator.subject_score(left, right, aggregation=way)
                 scores.setdefault(way, []).append((values[same], values[~same]))
-        means = {way: fold_means(pooled_rates(parts, at)) for way, parts in scores.items()}
+        means = {way: fold_means(pooled_rates(parts, fprs)) for way, parts in scores.items()}
         if not means:
             return None
         usual, best = next(iter(means)), max(means, key=lambda way: float(means[way].mean()))
@@ -127,7 +127,7 @@ class PairTask:
         estimator.fit_pairs(self.left, self.right, self.same, sample_weight=self.weight)
         return dict(estimator.settings_)
 
-    def usual_aggregation(self, estimator: Any, at: tuple[float, ...]) -> None:
+    def usual_aggregation(self, estimator: Any, fprs: tuple[float, ...]) -> None:
         """Unknown: pairs do not say whose a sample is."""
 
 
@@ -181,11 +181,11 @@ class Race:
         self,
         task: Any,
         *,
-        at: tuple[float, ...],
+        fprs: tuple[float, ...],
         shared: dict[str, Any],
         verbose: int = 0,
     ) -> None:
-        self._task, self._at, self._shared = task, at, shared
+        self._task, self._fprs, self._shared = task, fprs, shared
         self._verbose = verbose
 
     def run(self, candidates: Sequence[Candidate]) -> list[Entry]:
@@ -194,7 +194,7 @@ class Race:
         self._entries = [
             Entry(
                 candidate=candidate,
-                rates=np.empty((0, len(self._at))),
+                rates=np.empty((0, len(self._fprs))),
                 work=candidate.cost(data) * len(self._task.folds) / _COSTED_FOLDS,
             )
             for candidate in candidates
@@ -233,7 +233,7 @@ class Race:
 
     def _deficit(self, entry: Entry, rival: Entry) -> float:
         """By how much a candidate is behind one that was judged on as many folds or more."""
-        rates = pooled_rates(rival.scores[: len(entry.scores)], self._at)
+        rates = pooled_rates(rival.scores[: len(entry.scores)], self._fprs)
         return float((fold_means(rates) - entry.means).mean())
 
     def _run_one(self, entry: Entry) -> None:
@@ -294,7 +294,7 @@ class Race:
                     delayed(self._task.scores)(self._build(entry), fold)
                     for fold in self._task.folds[first : min(first + workers, n_folds)]
                 )
-        entry.rates = pooled_rates(entry.scores, self._at)
+        entry.rates = pooled_rates(entry.scores, self._fprs)
 
     def _build(self, entry: Entry) -> Any:
         return entry.candidate.build(entry.params, self._shared)

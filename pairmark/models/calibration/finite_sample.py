@@ -326,9 +326,9 @@ class AllPairs:
         high = int(np.searchsorted(self._above, 1.1 * fpr, side="right"))
         return last_true(self._test(high, fpr, limit, parts), high)
 
-    def admits(self, at: int, fpr: float, limit: float, parts: Mixture) -> bool:
-        """Whether the statistic at threshold number ``at`` reaches e^limit."""
-        return self._test(at, fpr, limit, parts)(at)
+    def admits(self, number: int, fpr: float, limit: float, parts: Mixture) -> bool:
+        """Whether the statistic at threshold ``number`` reaches e^limit."""
+        return self._test(number, fpr, limit, parts)(number)
 
     def _test(self, high: int, fpr: float, limit: float, parts: Mixture) -> Callable[[int], bool]:
         """Whether thresholds up to number ``high`` are admitted; scalings are kept from one threshold to the next."""
@@ -341,9 +341,9 @@ class AllPairs:
             for share, shrink in parts
         ]
 
-        def admits(at: int) -> bool:
+        def admits(number: int) -> bool:
             logs = [
-                log_weight + entries.log_mean(at, shrink, scale)
+                log_weight + entries.log_mean(number, shrink, scale)
                 for entries, part_scales in zip(matrices, scales, strict=True)
                 for (log_weight, shrink), scale in zip(log_weights, part_scales, strict=True)
             ]
@@ -385,9 +385,9 @@ class _Entries:
     n_same: int
     row_at: Int32
 
-    def log_mean(self, at: int, shrink: float, scale: Float64) -> float:
+    def log_mean(self, number: int, shrink: float, scale: Float64) -> float:
         """A lower bound of the log of the average over matchings of the product of 1 - shrink a."""
-        n_entries = self.n_same + int(np.searchsorted(self.row_at, at))
+        n_entries = self.n_same + int(np.searchsorted(self.row_at, number))
         split = self.split
         entries = self.rows, self.columns, self.weight, n_entries
         return float(log_mean_product(*entries, split.block, split.size, shrink, scale))
@@ -410,10 +410,10 @@ class ListedPairs:
     def __init__(self, graph: ScoredGraph, above: Float64) -> None:
         self._graph, self._above = graph, above
 
-    def admits(self, at: int, fpr: float, limit: float, parts: Mixture) -> bool:
-        """Whether the statistic at threshold number ``at`` reaches e^limit."""
+    def admits(self, number: int, fpr: float, limit: float, parts: Mixture) -> bool:
+        """Whether the statistic at threshold ``number`` reaches e^limit."""
         # The last entry is that of the padding: no pair at all.
-        share = np.append(self.shares(at, fpr), 0.0)[self.matchings]
+        share = np.append(self.shares(number, fpr), 0.0)[self.matchings]
         sizes = (self.matchings >= 0).sum(axis=1)
         logs = [
             math.log(part) + np.log1p(-shrink * share).sum(axis=1) - sizes * math.log1p(-shrink * fpr)
@@ -427,10 +427,10 @@ class ListedPairs:
         high = int(np.searchsorted(self._above, min(1.5 * fpr, 1.0), side="right"))
         return last_true(lambda at: self.admits(at, fpr, limit, parts), high)
 
-    def shares(self, at: int, fpr: float) -> Float64:
-        """a of every listed pair of units at threshold number ``at``."""
+    def shares(self, number: int, fpr: float) -> Float64:
+        """a of every listed pair of units at threshold ``number``."""
         graph = self._graph
-        end = int(np.searchsorted(graph.row_at, at))
+        end = int(np.searchsorted(graph.row_at, number))
         hit = np.bincount(
             graph.row_edge[:end], weights=graph.row_share[:end], minlength=graph.different.shape[0]
         )
@@ -495,16 +495,16 @@ class FiniteSample:
             multiple = multiple_of_floor(self.n_matched, fpr, confidence)
             if multiple < 1 - _HAIR:
                 return None
-            at = self.product.lookup(fpr, _limit(confidence), mixture(multiple))
-            return None if at is None else (at, fpr)
+            number = self.product.lookup(fpr, _limit(confidence), mixture(multiple))
+            return None if number is None else (number, fpr)
         rank = self._rank(fpr, confidence)
         if rank is None:
             return None
         # A is a multiple of 1 / n here; rounding takes off what the division added.
-        at = last_true(lambda at: round(float(self.above[at]) * self.n) <= rank, self.above.size)
+        number = last_true(lambda number: round(float(self.above[number]) * self.n) <= rank, self.above.size)
         if self.population is not None:
-            return at or 0, fpr
-        return at or 0, min(fpr, order_upper(rank, self.n, confidence))
+            return number or 0, fpr
+        return number or 0, min(fpr, order_upper(rank, self.n, confidence))
 
     def _rank(self, fpr: float, confidence: float, most: float = math.inf) -> int | None:
         """False matches that rows which are counted may show."""
@@ -512,9 +512,9 @@ class FiniteSample:
             return order_rank(self.n, fpr, confidence)
         return population_rank(self.n, self.population - self.n_same, fpr, confidence, most)
 
-    def rate(self, at: int) -> float:
+    def rate(self, number: int) -> float:
         """The observed false positive rate at a threshold."""
-        return min(1.0, float(self.above[at]) / self.different_share)
+        return min(1.0, float(self.above[number]) / self.different_share)
 
     def answers(self, fpr: float, confidence: float) -> bool:
         """Whether ``fpr`` is answered at all."""

@@ -77,14 +77,14 @@ def without_columns(calibration: Calibration, columns: Bool, scorer: Any) -> Par
     records = calibration.records
     assert records is not None
     same, units = records.same, records.units
-    own = np.flatnonzero(records.lack(columns, scorer))
+    lacking = np.flatnonzero(records.lack(columns, scorer))
     scores = records.scored_without(columns, scorer)
     whole = calibration.fit(scores, same, units, groups=calibration.groups_of(units), **records.facts)
     natural = None
     # Which of all pairs they are depends on cells that are missing, not on people.
     facts = records.facts | ({"listing": "drawn"} if calibration.origin == "all" else {})
     with suppress(ValueError):
-        natural = calibration.fit(scores[own], same[own], units[own], **facts)
+        natural = calibration.fit(scores[lacking], same[lacking], units[lacking], **facts)
     return PartialCalibration(whole, natural)
 
 

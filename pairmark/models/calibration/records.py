@@ -210,11 +210,13 @@ class CalibrationRecords:
             return None
         rows = json.loads(arrays["records_cells"].tobytes())
         cells = np.empty((len(rows), len(rows[0])), dtype=object)
-        for at, row in enumerate(rows):
+        for number, row in enumerate(rows):
             if len(row) != cells.shape[1]:
-                raise ValueError(f"records_cells: row {at} has {len(row)} cells; expected {cells.shape[1]}")
+                raise ValueError(
+                    f"records_cells: row {number} has {len(row)} cells; expected {cells.shape[1]}"
+                )
             for place, cell in enumerate(row):
-                cells[at, place] = tuple(cell) if isinstance(cell, list) else cell
+                cells[number, place] = tuple(cell) if isinstance(cell, list) else cell
         stored: dict[str, Any] = {
             name: np.array(arrays[f"records_{name}"])
             for name in (*_ENDS, "index", "counts", "patterns", "scores")
@@ -246,7 +248,7 @@ class CalibrationRecords:
         """These, with scores without each column, without the choices that the pairs lack most often, without two
         columns that pairs lack together, and without choices of which one contains whatever else a pair lacks."""
         d = self.lacked.shape[2]
-        each = np.eye(d, dtype=np.bool_)
+        identity = np.eye(d, dtype=np.bool_)
         natural = _natural(self, scorer)
         codes = pattern_codes(natural)
         frequent = [codes.index(code) for code, _ in Counter(codes).most_common(n_frequent)]
@@ -254,14 +256,14 @@ class CalibrationRecords:
         together = np.triu(either.T @ either, 1)
         twos = [divmod(int(at), d) for at in np.argsort(-together, axis=None, kind="stable")[:n_frequent]]
         pairs = np.array(
-            [each[[a, b]].any(axis=0) for a, b in twos if together[a, b]], dtype=np.bool_
+            [identity[[a, b]].any(axis=0) for a, b in twos if together[a, b]], dtype=np.bool_
         ).reshape(-1, d)
-        singles = scorer.patterns(each, np.zeros_like(each))
+        singles = scorer.patterns(identity, np.zeros_like(identity))
         first = self._scored(
             np.concatenate([singles, natural[frequent], scorer.patterns(pairs, pairs)]), scorer
         )
         cheapest = np.argsort([-first.tpr(columns) for columns in singles], kind="stable")
-        covers = _covers(each[cheapest])
+        covers = _covers(identity[cheapest])
         wide = [
             columns
             for columns in scorer.patterns(covers, covers)
@@ -376,7 +378,7 @@ def _compared(records: CalibrationRecords, scorer: Any) -> Any:
     return scorer.compare_once(records.subjects.rows, records.left, records.right)
 
 
-def _covers(each: Bool) -> Bool:
+def _covers(singles: Bool) -> Bool:
     """Choices of columns, (n, d), greedily: whatever choice of `N_PARTS` parts of the columns a pair lacks, one of them
     contains it and lacks at most `N_MORE` parts more.
 
@@ -384,8 +386,8 @@ def _covers(each: Bool) -> Bool:
     ----------
     each : (d, d) one column each, those that cost least first; where there are more, the first ones are one part.
     """
-    n_first = max(1, len(each) - N_PARTS + 1)
-    parts = np.concatenate([each[:n_first].any(axis=0, keepdims=True), each[n_first:]])
+    n_first = max(1, len(singles) - N_PARTS + 1)
+    parts = np.concatenate([singles[:n_first].any(axis=0, keepdims=True), singles[n_first:]])
     # All but nothing and everything; a part that costs less stands for a lower bit, so that of equals it leaves first.
     choices = (np.arange(1, (1 << len(parts)) - 1)[:, None] >> np.arange(len(parts))) & 1
     sizes = choices.sum(axis=1)

@@ -428,13 +428,13 @@ class PairScorerMixin(Stateful):
         if form is not None:
             return top_k_by_form(self._score_rows, form, queries, index, limits)
         bests = []
-        for at in range(queries.shape[0]):
+        for query in range(queries.shape[0]):
             best = search.TopRows(limits.k, limits.above)
             for start in range(0, len(index), SCORE_BLOCK):
                 rows = search.considered(start, min(start + SCORE_BLOCK, len(index)), limits.allowed)
                 numbers = search.numbered(rows)
                 if numbers.size:
-                    best.offer(numbers, self._score_rows(queries[at : at + 1], index, rows)[0])
+                    best.offer(numbers, self._score_rows(queries[query : query + 1], index, rows)[0])
             bests.append(best)
         return search.padded(bests, limits.k)
 

@@ -329,13 +329,13 @@ def checked_same(same: ArrayLike, n_pairs: int) -> Bool:
     return values.astype(np.bool_, copy=False)
 
 
-def checked_weight(sample_weight: ArrayLike | None, n: int, per: Literal["pair", "row"] = "pair") -> Float64:
+def checked_weight(sample_weight: ArrayLike | None, n: int, unit: Literal["pair", "row"] = "pair") -> Float64:
     """(n,) float64 weights, finite, none negative and some positive; ones where none are given."""
     if sample_weight is None:
         return np.ones(n)
     weight = np.asarray(sample_weight, dtype=np.float64)
     if weight.shape != (n,):
-        raise ValueError(f"sample_weight has shape {weight.shape}; expected ({n},), one number a {per}")
+        raise ValueError(f"sample_weight has shape {weight.shape}; expected ({n},), one number a {unit}")
     if not np.isfinite(weight).all() or (weight < 0).any() or not weight.any():
         raise ValueError("sample_weight: expected finite numbers >= 0, some of them positive")
     return weight

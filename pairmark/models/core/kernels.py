@@ -35,15 +35,15 @@ def affine(X, weights, bias, out):
             for i in range(0, fours, 4):
                 r0, r1, r2, r3 = weights[i], weights[i + 1], weights[i + 2], weights[i + 3]
                 for p in range(first, last):
-                    x0, x1, x2, x3, to = X[p, i], X[p, i + 1], X[p, i + 2], X[p, i + 3], out[p]
+                    x0, x1, x2, x3, target = X[p, i], X[p, i + 1], X[p, i + 2], X[p, i + 3], out[p]
                     for j in range(start, stop):
-                        to[j] = (((to[j] + x0 * r0[j]) + x1 * r1[j]) + x2 * r2[j]) + x3 * r3[j]
+                        target[j] = (((target[j] + x0 * r0[j]) + x1 * r1[j]) + x2 * r2[j]) + x3 * r3[j]
             for i in range(fours, d):
                 row = weights[i]
                 for p in range(first, last):
-                    x, to = X[p, i], out[p]
+                    x, target = X[p, i], out[p]
                     for j in range(start, stop):
-                        to[j] += x * row[j]
+                        target[j] += x * row[j]
 
 
 @kernel
@@ -150,31 +150,31 @@ _STRIP = 64
 
 
 @estimating_kernel
-def _inner(rows, first, last, query, at, out, start):
+def _inner(rows, first, last, query, q, out, start):
     for i in range(first, last):
         total = np.float32(0.0)
         for j in range(rows.shape[1]):
-            total += rows[i, j] * query[at, j]
-        out[at, i - start] = total
+            total += rows[i, j] * query[q, j]
+        out[q, i - start] = total
 
 
 @estimating_kernel
-def _squares(rows, first, last, query, at, out, start):
+def _squares(rows, first, last, query, q, out, start):
     for i in range(first, last):
         total = np.float32(0.0)
         for j in range(rows.shape[1]):
-            difference = rows[i, j] - query[at, j]
+            difference = rows[i, j] - query[q, j]
             total += difference * difference
-        out[at, i - start] = -total
+        out[q, i - start] = -total
 
 
 @estimating_kernel
-def _absolutes(rows, first, last, query, at, out, start):
+def _absolutes(rows, first, last, query, q, out, start):
     for i in range(first, last):
         total = np.float32(0.0)
         for j in range(rows.shape[1]):
-            total += abs(rows[i, j] - query[at, j])
-        out[at, i - start] = -total
+            total += abs(rows[i, j] - query[q, j])
+        out[q, i - start] = -total
 
 
 @estimating_kernel

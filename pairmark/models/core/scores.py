@@ -222,14 +222,14 @@ def scored(score: Callable[[Any, Any], Float32], left: SampleSets, right: Sample
     rule : ``mean``, ``best`` or ``median``.
     """
     n, step_a, step_b = sides_of(len(left), len(right))
-    at = np.arange(n)
-    a, b = at * step_a, at * step_b
+    numbers = np.arange(n)
+    a, b = numbers * step_a, numbers * step_b
     k, m = left.counts[a], right.counts[b]
     starts_a, starts_b = (left.ends - left.counts)[a], (right.ends - right.counts)[b]
     cells = k * m
     out = np.empty(n, dtype=np.float32)
     # About `_CELLS` pairs of samples at a time.
-    for part in np.split(at, np.flatnonzero(np.diff(np.cumsum(cells) // _CELLS)) + 1):
+    for part in np.split(numbers, np.flatnonzero(np.diff(np.cumsum(cells) // _CELLS)) + 1):
         ends = np.cumsum(cells[part])
         cell = np.arange(ends[-1]) - np.repeat(ends - cells[part], cells[part])
         width = np.repeat(m[part], cells[part])

@@ -256,7 +256,7 @@ def merge_top_k(parts: Sequence[TopK], k: int, keys: Sequence[Any]) -> Merged:
     n_queries = parts[0][0].shape[0]
     part = np.full((n_queries, k), -1, dtype=np.intp)
     row, score = part.copy(), np.full((n_queries, k), -np.inf, dtype=np.float32)
-    sources = np.concatenate([np.full(rows.shape[1], at) for at, (rows, _) in enumerate(parts)])
+    sources = np.concatenate([np.full(rows.shape[1], number) for number, (rows, _) in enumerate(parts)])
     rows = np.concatenate([candidates[0] for candidates in parts], axis=1)
     scores = np.concatenate([candidates[1] for candidates in parts], axis=1)
     for query in range(n_queries):
@@ -266,7 +266,8 @@ def merge_top_k(parts: Sequence[TopK], k: int, keys: Sequence[Any]) -> Merged:
             among_best = line >= np.partition(line, line.size - k)[line.size - k]
             there, line = there[among_best], line[among_best]
         candidates = [
-            (-s, keys[sources[at]][rows[query, at]]) for at, s in zip(there, line.tolist(), strict=True)
+            (-s, keys[sources[number]][rows[query, number]])
+            for number, s in zip(there, line.tolist(), strict=True)
         ]
         order = np.array(sorted(range(len(candidates)), key=candidates.__getitem__)[:k], dtype=np.intp)
         columns = there[order]
@@ -373,9 +374,9 @@ def top_k_by_form(
                 if isinstance(rows, slice)
                 else slice(None)
             )
-            for at in range(norms.size):
-                scale = math.nan if longest is None else norms[at] * longest[part].max()
-                query, query_best = queries[first + at : first + at + 1], best[first + at]
+            for i in range(norms.size):
+                scale = math.nan if longest is None else norms[i] * longest[part].max()
+                query, query_best = queries[first + i : first + i + 1], best[first + i]
 
                 def offer(
                     places: NDArray[np.intp],
@@ -387,9 +388,7 @@ def top_k_by_form(
                     numbers = places + rows.start if isinstance(rows, slice) else rows[places]
                     query_best.offer(numbers, score_rows(query, index, numbers)[0])
 
-                look_through(
-                    offer, partial(limit, form, width, scale), estimates[at, :size], mask, query_best
-                )
+                look_through(offer, partial(limit, form, width, scale), estimates[i, :size], mask, query_best)
     return padded(best, limits.k)
 
 

@@ -380,12 +380,12 @@ def require(valid: Bool, name: str, values: NDArray[Any], requirement: str, *, f
     raise refuse(name, first_row + int(at[0]), f"is {values[at]}", requirement)
 
 
-def require_offsets(name: str, offsets: NDArray[Any], total: int, of: str) -> None:
+def require_offsets(name: str, offsets: NDArray[Any], total: int, owner: str) -> None:
     """Refuse offsets that do not begin at 0, fall, or do not end where what they divide ends."""
     if offsets[0] != 0:
         raise refuse(name, 0, f"is {offsets[0]}", "0")
     if offsets[-1] != total:
-        raise refuse(name, offsets.size - 1, f"is {offsets[-1]}", f"{total}, as there are rows of {of!r}")
+        raise refuse(name, offsets.size - 1, f"is {offsets[-1]}", f"{total}, as there are rows of {owner!r}")
 
 
 def check_arrays(

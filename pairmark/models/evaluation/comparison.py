@@ -114,13 +114,13 @@ def compare_pairs(
         )
         draws.append(np.concatenate(results, axis=1))
     order = list(designs)
-    at = order.index(reference)
+    place = order.index(reference)
     return {
         name: ScorerComparison(
             value=float(point[name].mean()),
             interval=_percentiles([drawn[number] for drawn in draws]),
             difference=float(point[reference].mean() - point[name].mean()),
-            difference_interval=_percentiles([drawn[at] - drawn[number] for drawn in draws]),
+            difference_interval=_percentiles([drawn[place] - drawn[number] for drawn in draws]),
             tpr_at_fpr={f"{rate:g}": float(value) for rate, value in zip(targets, point[name], strict=True)},
         )
         for number, name in enumerate(order)

@@ -33,19 +33,19 @@ def suspects(
     typical_same, typical_different = float(np.median(values[is_same])), float(np.median(values[~is_same]))
     if typical_same <= typical_different:
         return no_pairs
-    couples, of, counts = np.unique(
+    couples, couple_of_pair, counts = np.unique(
         np.sort(owners[~is_same], axis=1), axis=0, return_inverse=True, return_counts=True
     )
-    means = np.bincount(of.ravel(), weights=values[~is_same], minlength=counts.size) / counts
+    means = np.bincount(couple_of_pair.ravel(), weights=values[~is_same], minlength=counts.size) / counts
     doubtful = np.flatnonzero(means > typical_same)
     double = couples[doubtful[np.argsort(-means[doubtful], kind="stable")]]
-    sides, at = np.unique(ends[is_same], return_inverse=True)
-    at = at.reshape(-1, 2)
+    sides, places = np.unique(ends[is_same], return_inverse=True)
+    places = places.reshape(-1, 2)
     best = np.full(sides.size, -np.inf)
     n_pairs = np.zeros(sides.size, dtype=np.int64)
     for side in range(2):
-        np.maximum.at(best, at[:, side], values[is_same])
-        n_pairs += np.bincount(at[:, side], minlength=sides.size)
+        np.maximum.at(best, places[:, side], values[is_same])
+        n_pairs += np.bincount(places[:, side], minlength=sides.size)
     wrong = np.flatnonzero((n_pairs >= 2) & (best < float(np.quantile(values[~is_same], 1 - _RARE))))
     if wrong.size > _RARE * sides.size:
         wrong = wrong[:0]

@@ -92,25 +92,25 @@ class Fold:
         flat = np.ascontiguousarray(square).reshape(-1)
         return flat[same], flat[different]
 
-    def rates(self, square: NDArray[np.floating], at: tuple[float, ...] = JUDGED_FPR) -> Float64:
+    def rates(self, square: NDArray[np.floating], fprs: tuple[float, ...] = JUDGED_FPR) -> Float64:
         """TPR at each FPR of a square of scores; NaN at rates that the fold's different pairs do not resolve."""
         same, different = self.of_pairs(square)
-        return np.where(resolved(different.size, at), tpr_at(same, different, at), np.nan)
+        return np.where(resolved(different.size, fprs), tpr_at(same, different, fprs), np.nan)
 
 
-def resolved(n_different: int, at: tuple[float, ...]) -> Bool:
+def resolved(n_different: int, fprs: tuple[float, ...]) -> Bool:
     """Which false positive rates, falling, so many different pairs resolve: one of them or more; always the first."""
-    return np.asarray((n_different * np.array(at) >= 1) | (np.arange(len(at)) == 0))
+    return np.asarray((n_different * np.array(fprs) >= 1) | (np.arange(len(fprs)) == 0))
 
 
-def pooled_rates(scores: Sequence[PairScores], at: tuple[float, ...]) -> Float64:
+def pooled_rates(scores: Sequence[PairScores], fprs: tuple[float, ...]) -> Float64:
     """(n_folds, n_rates) TPR of each fold at the thresholds of all folds' different pairs together.
 
     One odd row is in many pairs, and most folds of few rows have none: thresholds of their own would be too low, and
     similarities without an upper bound look better than they are.
     """
     different = np.concatenate([different for _, different in scores])
-    borders = np.where(resolved(different.size, at), _thresholds(different, at), np.nan)
+    borders = np.where(resolved(different.size, fprs), _thresholds(different, fprs), np.nan)
     return np.array([_shares_above(same, borders) for same, _ in scores])
 
 
@@ -142,25 +142,25 @@ def nested_rates(rates: Float64, folds: Sequence[Any]) -> Float64:
     return np.asarray(rates[winners, np.arange(winners.size)])
 
 
-def shown_rates(rates: Float64, folds: Sequence[Any], at: tuple[float, ...]) -> dict[float, float]:
+def shown_rates(rates: Float64, folds: Sequence[Any], fprs: tuple[float, ...]) -> dict[float, float]:
     """Mean TPR over folds at those rates that at least half of the folds have enough identities, or rows, to show."""
-    is_shown = np.array([fold.n_independent * np.array(at) >= SHOWN_FROM for fold in folds]) & np.isfinite(
+    is_shown = np.array([fold.n_independent * np.array(fprs) >= SHOWN_FROM for fold in folds]) & np.isfinite(
         rates
     )
     return {
         rate: float(rates[is_shown_at, column].mean())
-        for column, (rate, is_shown_at) in enumerate(zip(at, is_shown.T, strict=True))
+        for column, (rate, is_shown_at) in enumerate(zip(fprs, is_shown.T, strict=True))
         if 2 * is_shown_at.sum() >= max(is_shown_at.size, 1)
     }
 
 
-def tpr_at(same: NDArray[np.floating], different: NDArray[np.floating], at: tuple[float, ...]) -> Float64:
+def tpr_at(same: NDArray[np.floating], different: NDArray[np.floating], fprs: tuple[float, ...]) -> Float64:
     """Share of same scores above the threshold at which at most each share of different ones is."""
-    return _shares_above(same, _thresholds(different, at))
+    return _shares_above(same, _thresholds(different, fprs))
 
 
-def _thresholds(different: NDArray[np.floating], at: tuple[float, ...]) -> NDArray[np.floating]:
-    ranks = [different.size - 1 - min(int(rate * different.size), different.size - 1) for rate in at]
+def _thresholds(different: NDArray[np.floating], fprs: tuple[float, ...]) -> NDArray[np.floating]:
+    ranks = [different.size - 1 - min(int(rate * different.size), different.size - 1) for rate in fprs]
     # Only the thresholds need to be at their places; a full sort costs more.
     return np.partition(different, sorted(set(ranks)))[ranks]
 

@@ -135,10 +135,11 @@ def selection(
     if feature_names is not None and space.meta_features.features and len(feature_names) == d:
         names[:d] = [str(name) for name in feature_names]
     order = np.argsort(-estimator.weights_, kind="stable")
-    positive = [int(at) for at in order if estimator.weights_[at] > 0]
+    positive = [int(feature) for feature in order if estimator.weights_[feature] > 0]
     summary: dict[str, Any] = {
         "weights": [
-            {"meta_feature": names[at], "weight": float(estimator.weights_[at])} for at in positive[:LISTED]
+            {"meta_feature": names[feature], "weight": float(estimator.weights_[feature])}
+            for feature in positive[:LISTED]
         ],
         "n_weights": len(positive),
         "n_meta_features": len(names),

@@ -224,17 +224,17 @@ def solve_points(costs, multipliers, exemplars, votes):
     """
     n = costs.shape[0]
     share = 1.0 / (n + 1)
-    own = np.empty(n, dtype=np.float64)
+    own_costs = np.empty(n, dtype=np.float64)
     for q in range(n):
         # What q costs as an exemplar is shared out evenly among its n + 1 slaves: one a point, and its cluster's.
-        own[q] = costs[q, q] * share
+        own_costs[q] = costs[q, q] * share
     total = 0.0
     for p in range(n):
         lowest, best, free = np.inf, 0, 0.0
         for q in range(n):
             # theta: what this slave pays to hold q open. Where that is negative it opens q whatever p
             # chooses, so that choosing q then costs p no more than costs[p, q].
-            theta = own[q] + multipliers[p, q]
+            theta = own_costs[q] + multipliers[p, q]
             if q == p:
                 value = theta
             else:
@@ -246,7 +246,7 @@ def solve_points(costs, multipliers, exemplars, votes):
                 lowest, best = value, q
         exemplars[p] = best
         # Those below 0 have been counted already.
-        if best == p or own[best] + multipliers[p, best] >= 0.0:
+        if best == p or own_costs[best] + multipliers[p, best] >= 0.0:
             votes[best] += 1
         total += free + lowest
     return total
@@ -267,31 +267,31 @@ def move_points(costs, multipliers, exemplars, votes, step):
 
 
 @kernel
-def solve_clusters(costs, multipliers, clusters, over, no_center, is_exemplar):
+def solve_clusters(costs, multipliers, clusters, extra, no_center, is_exemplar):
     """Minimise every cluster-wise slave; returns the sum of their minima (Lemma 2 as derived in docs/ghost.md).
 
     Parameters
     ----------
     multipliers : (n,), lambda of each q's own cluster.
-    over, no_center : (n_clusters,), what an exemplar beyond the first earns, and what having none earns.
+    extra, no_center : (n_clusters,), what an exemplar beyond the first earns, and what having none earns.
     is_exemplar : (n,) filled: whether the slave of q's cluster holds q to be an exemplar.
     """
-    n, n_clusters = costs.shape[0], over.shape[0]
+    n, n_clusters = costs.shape[0], extra.shape[0]
     share = 1.0 / (n + 1)
     gains = np.zeros(n_clusters)
     for q in range(n):
         c = clusters[q]
-        # Opening q costs its share and multiplier and, but for the first, earns `over`: each q for which that
+        # Opening q costs its share and multiplier and, but for the first, earns `extra`: each q for which that
         # is below 0 is opened.
-        gains[c] += min(costs[q, q] * share + multipliers[q] - over[c], 0.0)
+        gains[c] += min(costs[q, q] * share + multipliers[q] - extra[c], 0.0)
     total = 0.0
     for c in range(n_clusters):
-        # The first exemplar earns nothing, hence + over. The other choice is no exemplar at all, which earns `none`.
-        total += min(gains[c] + over[c], -no_center[c])
+        # The first exemplar earns nothing, hence + extra. The other choice is no exemplar at all, which earns `none`.
+        total += min(gains[c] + extra[c], -no_center[c])
     for q in range(n):
         c = clusters[q]
-        pays = gains[c] + over[c] < -no_center[c]
-        is_exemplar[q] = pays and costs[q, q] * share + multipliers[q] < over[c]
+        pays = gains[c] + extra[c] < -no_center[c]
+        is_exemplar[q] = pays and costs[q, q] * share + multipliers[q] < extra[c]
     return total
 
 

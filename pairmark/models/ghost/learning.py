@@ -283,13 +283,13 @@ def partition(codes: Int64, size: int, rng: np.random.Generator) -> list[Int64]:
     for c in np.argsort(-counts, kind="stable"):
         rows = rng.permutation(by_class[c])
         if rows.size >= 2 * n_sets:
-            for at, part in enumerate(np.array_split(rows, n_sets)):
-                parts[at].append(part)
-                fill[at] += part.size
+            for place, part in enumerate(np.array_split(rows, n_sets)):
+                parts[place].append(part)
+                fill[place] += part.size
         else:
-            at = int(fill.argmin())
-            parts[at].append(rows)
-            fill[at] += rows.size
+            place = int(fill.argmin())
+            parts[place].append(rows)
+            fill[place] += rows.size
     return [np.sort(np.concatenate(part)) for part in parts if part]
 
 
@@ -324,19 +324,19 @@ def training_sets(
     sets: list[TrainingSet] = []
     scales = np.zeros(0)
     for rows in parts:
-        classes, own = np.unique(codes[rows], return_inverse=True)
-        own = own.astype(np.int64)
-        matrices = _matrices(space, rows, own, classes.size, seed)
+        classes, classes_of_rows = np.unique(codes[rows], return_inverse=True)
+        classes_of_rows = classes_of_rows.astype(np.int64)
+        matrices = _matrices(space, rows, classes_of_rows, classes.size, seed)
         if not sets:
             scales = _means(matrices, space)
         matrices /= np.where(scales > 0, scales, 1.0).astype(np.float32)[:, None, None]
-        error = error_of(own, classes.size, balanced=balanced)
+        error = error_of(classes_of_rows, classes.size, balanced=balanced)
         points = space.training_points.take(rows)
         features = points.scaled if space.meta_features.features else np.empty((rows.size, 0))
         training_set = TrainingSet(
             columns=np.ascontiguousarray(features.T, dtype=np.float32),
             matrices=matrices,
-            codes=own,
+            codes=classes_of_rows,
             error=error,
             # In units of what another exemplar earns in Delta, so that the price starts where it will end up.
             exemplar=max(float(error.over.mean()), 1.0),
@@ -386,16 +386,16 @@ def learn_from_pairs(
 ) -> tuple[GhostWeights, list[float]]:
     """Minimise the exact loss of all two-point training sets.
 
-    With the exemplars' price b, a same pair loses ``[d - b + over]+``, with 0 for ``over`` when balanced, else 1, and a
-    different one ``[b + margin - d]+``: these are max over x of E(truth) - E(x) + Delta(x) for two points, so no slaves
-    are needed.
+    With the exemplars' price b, a same pair loses ``[d - b + extra]+``, with 0 for ``extra`` when balanced, else 1, and
+    a different one ``[b + margin - d]+``: these are max over x of E(truth) - E(x) + Delta(x) for two points, so no
+    slaves are needed.
 
     Parameters
     ----------
     table : (n, K) meta-features of each pair.
     weight : (n,) share of each pair in the loss.
     """
-    n, over, margin = table.shape[0], 0.0 if balanced else 1.0, 2.0
+    n, extra, margin = table.shape[0], 0.0 if balanced else 1.0, 2.0
     # Start at the scale of the margin, between the typical pair of each kind.
     size = float(table.sum(axis=1, dtype=np.float64) @ weight / weight.sum())
     scales = np.full(table.shape[1], margin / max(size, 1e-12))
@@ -406,7 +406,7 @@ def learn_from_pairs(
     reach = np.append(scales, margin)
     for _ in range(2 * max_iter):
         distance = (table @ weights.flat.astype(np.float32)).astype(np.float64)
-        losses = np.where(same, distance - weights.exemplar + over, weights.exemplar + margin - distance)
+        losses = np.where(same, distance - weights.exemplar + extra, weights.exemplar + margin - distance)
         objective = float(weight @ np.maximum(losses, 0.0)) + tau * float(weights.flat.sum())
         curve.append(objective)
         if objective < lowest:

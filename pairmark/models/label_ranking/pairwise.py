@@ -153,12 +153,12 @@ class TreePairs:
     ) -> Self:
         def fit(job: tuple[PairProblem, int]) -> Trees:
             problem, seed = job
-            own = [int(s) for s in np.random.default_rng(seed).integers(0, 2**62, cls.n_each)]
+            tree_seeds = [int(s) for s in np.random.default_rng(seed).integers(0, 2**62, cls.n_each)]
             return grow_trees(
                 X[problem.rows],
                 problem.first.astype(np.float64)[:, None],
                 cls.options,
-                own,
+                tree_seeds,
                 n_jobs=1,
                 stage="",
             )[0]
@@ -320,16 +320,16 @@ class PairwiseLabelRanker(RankerBase):
         empty = np.array([problem.rows.size == 0 for problem in problems])
         self.unseen_pairs_ = np.sort(np.stack([rankings.order[i], rankings.order[j]], axis=1)[empty], axis=1)
         _warn_unseen(self.unseen_pairs_)
-        for at, problem in enumerate(problems):
+        for number, problem in enumerate(problems):
             if problem.rows.size:
-                constant[at] = problem.share()
+                constant[number] = problem.share()
         modelled = np.flatnonzero([not problem.one_sided for problem in problems])
         self.constant_, self.modelled_ = constant, modelled
-        modelled_problems = [problems[at] for at in self.modelled_]
+        modelled_problems = [problems[number] for number in self.modelled_]
         self.models_ = fit_pair_models(
             X,
             modelled_problems,
-            seeds=[seeds[at] for at in self.modelled_],
+            seeds=[seeds[number] for number in self.modelled_],
             stage="learning pairs",
             estimator=self.estimator,
             n_jobs=self.n_jobs,

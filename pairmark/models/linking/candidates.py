@@ -56,20 +56,20 @@ class Blocks:
     def propose(self, words: int | None = None) -> None:
         """Blocks of single columns, pairs of the most telling ones, and keys; ``words`` : of words of texts, too, as
         many rows of one as there is room for, at most that."""
-        for at in range(len(self._fields)):
-            self._add([at], [self._names[at]], _CAP)
+        for number in range(len(self._fields)):
+            self._add([number], [self._names[number]], _CAP)
         for pair in combinations(sorted(self._telling), 2):
-            self._add(pair, [self._names[at] for at in pair], _CONJOINED_CAP)
-        for at, field in enumerate(self._fields):
-            if keys := field.definition.keys(self._names[at]):
-                self._key("keyed", at, f"unnest([{', '.join(keys)}])")
-                self._join("FROM keyed", [at], _CAP)
+            self._add(pair, [self._names[number] for number in pair], _CONJOINED_CAP)
+        for number, field in enumerate(self._fields):
+            if keys := field.definition.keys(self._names[number]):
+                self._key("keyed", number, f"unnest([{', '.join(keys)}])")
+                self._join("FROM keyed", [number], _CAP)
                 for other in self._telling if field.definition.role in NAMES else ():
-                    if other != at:
-                        self._add([at, other], ["keyed.key", self._names[other]], _CONJOINED_CAP)
+                    if other != number:
+                        self._add([number, other], ["keyed.key", self._names[other]], _CONJOINED_CAP)
             if field.kind == "text":
-                self._key("words", at, f"unnest(string_split({self._names[at]}, ' '))")
-                self._join("FROM words", [at], words or _CAP, widest=True)
+                self._key("words", number, f"unnest(string_split({self._names[number]}, ' '))")
+                self._join("FROM words", [number], words or _CAP, widest=True)
 
     def take(self, rules: Sequence[Sequence[str]]) -> None:
         """Blocks of the rules that were given, and of no others."""
@@ -87,11 +87,12 @@ class Blocks:
         there = " AND ".join(f"{part} IS NOT NULL" for part in parts)
         self._join(f"SELECT row, {key} AS key FROM {source} WHERE {there}", columns, cap)
 
-    def _key(self, table: str, at: int, keys: str) -> None:
+    def _key(self, table: str, number: int, keys: str) -> None:
         """A table of keys of the cells of a column."""
+        name = self._names[number]
         self._con.execute(
             f"CREATE OR REPLACE TEMP TABLE {table} AS SELECT DISTINCT row, hash(key) AS key FROM (SELECT row, {keys} "
-            f"AS key FROM cells SEMI JOIN hashes USING (row) WHERE {self._names[at]} IS NOT NULL) WHERE key IS NOT NULL"
+            f"AS key FROM cells SEMI JOIN hashes USING (row) WHERE {name} IS NOT NULL) WHERE key IS NOT NULL"
         )
 
     def _join(self, keys: str, columns: Sequence[int], cap: int, *, widest: bool = False) -> None:
@@ -107,7 +108,7 @@ class Blocks:
                 f"(ORDER BY n) AS total FROM key_counts GROUP BY n) WHERE total <= {self._room})"
             )
         made = int(con.execute("SELECT coalesce(sum(pairs), 0) FROM key_counts").fetchall()[0][0])
-        names = tuple(self._fields[at].name for at in columns)
+        names = tuple(self._fields[number].name for number in columns)
         if not made:
             return
         if made > self._room:
@@ -117,7 +118,7 @@ class Blocks:
             self.rules.append(names)
         self._n_rules += 1
         con.execute(
-            f"INSERT INTO blocks SELECT {sum(1 << at for at in columns)}, hash({self._n_rules}, key), row "
+            f"INSERT INTO blocks SELECT {sum(1 << number for number in columns)}, hash({self._n_rules}, key), row "
             f"FROM ({keys}) SEMI JOIN key_counts USING (key)"
         )
         self._room -= made
@@ -135,9 +136,9 @@ def key_values(field: LinkField, cell: str) -> str:
     )
 
 
-def stored_keys(at: int, field: LinkField, cell: str) -> str:
+def stored_keys(number: int, field: LinkField, cell: str) -> str:
     """SQL of a list of `key_number` of the values of a column's cell."""
-    return f"list_transform({key_values(field, cell)}, lambda value: md5_number_lower('{at}:' || value))"
+    return f"list_transform({key_values(field, cell)}, lambda value: md5_number_lower('{number}:' || value))"
 
 
 def key_number(text: str) -> int:

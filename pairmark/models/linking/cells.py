@@ -69,13 +69,14 @@ class Cells:
         # The place in ``source`` of each column of ``cells``. Firms of one group may differ in their legal form alone.
         self.read_as: list[tuple[int, LinkField]] = list(enumerate(self.source_fields))
         self.read_as += [
-            (at, LinkField(f.name, "legal_form")) for at, f in self.read_as if f.kind == "company"
+            (place, LinkField(f.name, "legal_form")) for place, f in self.read_as if f.kind == "company"
         ]
         cells = ", ".join(
-            f"{f.definition.normal(f'c{of}')} AS c{at}" for at, (of, f) in enumerate(self.read_as)
+            f"{f.definition.normal(f'c{source}')} AS c{place}"
+            for place, (source, f) in enumerate(self.read_as)
         )
         con.execute(f"CREATE TABLE cells AS SELECT row, {cells} FROM source")
-        every = [f"c{at}" for at in range(len(self.read_as))]
+        every = [f"c{place}" for place in range(len(self.read_as))]
         distinct = ", ".join(f"approx_count_distinct({name})" for name in every)
         self.distinct = n_values = np.array(con.execute(f"SELECT {distinct} FROM cells").fetchone())
         # Of many columns those with the most values say most.
@@ -83,21 +84,23 @@ class Cells:
         places = list(range(len(every)))
         if earlier:
             # In the order that the model has them in.
-            where = {(field.name, field.kind): at for at, (_, field) in enumerate(self.read_as)}
+            where = {(field.name, field.kind): place for place, (_, field) in enumerate(self.read_as)}
             keys = [(field.name, field.kind) for field in earlier]
             places = [where[key] for key in keys if key in where]
         elif self.sides.n_rows > 2:
-            for at in places:
-                if n_values[at] < 2:
-                    self.screened[at] = "it has one value in all rows" if n_values[at] else "it has no value"
-                elif self.read_as[at][1].note:
-                    self.screened[at] = self.read_as[at][1].note
-                elif at not in compared:
-                    self.screened[at] = BEYOND
-            if all(at in self.screened for at in places):
+            for place in places:
+                if n_values[place] < 2:
+                    self.screened[place] = (
+                        "it has one value in all rows" if n_values[place] else "it has no value"
+                    )
+                elif self.read_as[place][1].note:
+                    self.screened[place] = self.read_as[place][1].note
+                elif place not in compared:
+                    self.screened[place] = BEYOND
+            if all(place in self.screened for place in places):
                 # Rows that are all equal are duplicates all the same.
-                self.screened = {at: why for at, why in self.screened.items() if not n_values[at]}
-            places = [at for at in places if at not in self.screened]
+                self.screened = {place: why for place, why in self.screened.items() if not n_values[place]}
+            places = [place for place in places if place not in self.screened]
         self._use(places)
         self._hash()
         if screens:
@@ -145,25 +148,25 @@ class Cells:
         best, shares = lifts(self.connection, self.names, self._equals, self.sides)
         roles = [field.definition.role for field in self.fields]
         for pair, sentence in contradictions(self.connection, shares, self.fields, self.names):
-            self.contradicted |= {self.places[at]: sentence for at in pair}
+            self.contradicted |= {self.places[number]: sentence for number in pair}
             self.notes.append(sentence)
         nothing = tells_nothing(best, roles, self._equals, self.sides.n_rows, self._is_own)
-        for at in nothing:
-            self.screened[self.places[at]] = "rows that agree elsewhere agree in it by chance alone"
+        for number in nothing:
+            self.screened[self.places[number]] = "rows that agree elsewhere agree in it by chance alone"
         if nothing:
-            telling = [at for at in range(len(self.places)) if at not in nothing]
+            telling = [number for number in range(len(self.places)) if number not in nothing]
             self._equals = self._equals[telling]
-            self._use([self.places[at] for at in telling])
+            self._use([self.places[number] for number in telling])
             self._hash()
 
-    def _is_own(self, at: int) -> bool:
+    def _is_own(self, number: int) -> bool:
         """Whether hardly any rows of one table share a value of a column, which those of two tables do."""
-        name = self.names[at]
+        name = self.names[number]
         of_sides = f"count(DISTINCT ({self.sides.side('row')}, {name}))"
-        rows, own, every = self.connection.execute(
+        rows, side_values, every = self.connection.execute(
             f"SELECT count({name}), {of_sides}, count(DISTINCT {name}) FROM hashes WHERE {name} IS NOT NULL"
         ).fetchall()[0]
-        return bool(rows - own <= _MOST_SHARED * (own - every))
+        return bool(rows - side_values <= _MOST_SHARED * (side_values - every))
 
     def _count(self) -> None:
         """How frequent values are, and ``cells`` with the bin of each."""

@@ -75,20 +75,20 @@ def bins_sql(
 ) -> str:
     """SQL of ``row`` with the bin of each column's value as ``f0, f1, ...``."""
     joins = []
-    for at, values in enumerate(frequent):
-        connection.execute(f"CREATE OR REPLACE TEMP TABLE frequent{at} (value VARCHAR, bin UTINYINT)")
+    for number, values in enumerate(frequent):
+        connection.execute(f"CREATE OR REPLACE TEMP TABLE frequent{number} (value VARCHAR, bin UTINYINT)")
         if values:
             given = {
                 "value": np.array(list(values), dtype=object),
                 "bin": np.array([bin_of(n) for n in values.values()], dtype=np.uint8),
             }
             connection.register("given", given)
-            connection.execute(f"INSERT INTO frequent{at} SELECT value, bin FROM given WHERE bin > 0")
+            connection.execute(f"INSERT INTO frequent{number} SELECT value, bin FROM given WHERE bin > 0")
             connection.unregister("given")
-            joins.append(f"LEFT JOIN frequent{at} t{at} ON t{at}.value = c.{names[at]}")
+            joins.append(f"LEFT JOIN frequent{number} t{number} ON t{number}.value = c.{names[number]}")
     bins = ", ".join(
-        f"coalesce(t{at}.bin, 0) AS f{at}" if values else f"CAST(0 AS UTINYINT) AS f{at}"
-        for at, values in enumerate(frequent)
+        f"coalesce(t{number}.bin, 0) AS f{number}" if values else f"CAST(0 AS UTINYINT) AS f{number}"
+        for number, values in enumerate(frequent)
     )
     return f"SELECT c.*, {bins} FROM cells c {' '.join(joins)}"
 
@@ -113,8 +113,8 @@ def lifts(
     )
     n_rows = connection.execute("SELECT count(*) FROM hashed").fetchall()[0][0]
     step = 1 + n_rows // _LOOKED_AT
-    for at, name in enumerate(names if d > 1 else ()):
-        others = [other for other in range(d) if other != at]
+    for number, name in enumerate(names if d > 1 else ()):
+        others = [other for other in range(d) if other != number]
         sums = ", ".join(
             f"count(*) FILTER (a.{names[other]} = b.{names[other]}), "
             f"count(*) FILTER (a.{names[other]} IS NOT NULL AND b.{names[other]} IS NOT NULL)"
@@ -129,11 +129,11 @@ def lifts(
             agreements, both = found[2 * place], found[2 * place + 1]
             expected = both * equal[other]
             if both >= _FEWEST_PAIRS:
-                shares[at, other] = agreements / both
+                shares[number, other] = agreements / both
             excess = agreements - expected
             if agreements > 1.3 * expected + 3 or excess > 0.1 * max(both - expected, 1):
                 lift = excess / np.sqrt(expected + 1)
-                best[[at, other]] = np.maximum(best[[at, other]], lift)
+                best[[number, other]] = np.maximum(best[[number, other]], lift)
     return best, shares
 
 

@@ -128,11 +128,16 @@ class Linking:
         """Name, kind, weight and note of each column."""
         cells, weights = self.cells, np.zeros(len(self.source_fields))
         if self.model is not None:
-            for at, place in enumerate(self.places):
-                weights[cells.read_as[place][0]] += self.model.weight(at)
+            for number, place in enumerate(self.places):
+                weights[cells.read_as[place][0]] += self.model.weight(number)
         return [
-            (field.name, field.kind, float(weights[at]), cells.screened.get(at) or cells.contradicted.get(at))
-            for at, field in enumerate(self.source_fields)
+            (
+                field.name,
+                field.kind,
+                float(weights[number]),
+                cells.screened.get(number) or cells.contradicted.get(number),
+            )
+            for number, field in enumerate(self.source_fields)
         ]
 
     def run(self, false_links: float | None = None, fpr: float | None = None) -> None:
@@ -195,10 +200,10 @@ class Linking:
         across = self.sides.may_link("a.row", "b.row")
         new = "AND (a.row NOT IN (FROM known) OR b.row NOT IN (FROM known))" if self._previous else ""
 
-        def pairs(at: int, of: int) -> str:
+        def pairs(part: int, parts: int) -> str:
             return (
                 "CREATE OR REPLACE TEMP TABLE pairs AS SELECT a.row AS a, b.row AS b, bit_or(a.columns) AS columns "
-                f"FROM blocks a JOIN blocks b ON a.key = b.key AND a.row % {of} = {at} AND {across} {new} "
+                f"FROM blocks a JOIN blocks b ON a.key = b.key AND a.row % {parts} = {part} AND {across} {new} "
                 "GROUP BY a.row, b.row"
             )
 
@@ -207,10 +212,10 @@ class Linking:
         con.execute(f"CREATE TABLE compared (columns UBIGINT, a INTEGER, b INTEGER, {words})")
         n_parts = 1 + self._n_pairs // _AT_ONCE
         if self._spread is None:
-            for at in range(n_parts):
-                con.execute(pairs(at, n_parts))
+            for part in range(n_parts):
+                con.execute(pairs(part, n_parts))
                 con.execute(f"INSERT INTO compared {compared}")
-                report(0.4 + 0.3 * (at + 1) / n_parts, "comparing")
+                report(0.4 + 0.3 * (part + 1) / n_parts, "comparing")
             con.execute("DROP TABLE pairs")
         else:
             for columns in self._spread(("blocks", "cells", "known"), pairs, compared, n_parts):
@@ -356,11 +361,13 @@ class Linking:
 
     def _note(self) -> None:
         """Say which columns tell nothing, and of which there is too little agreement for a link."""
-        beyond = [f.name for at, f in enumerate(self.source_fields) if self.cells.screened.get(at) == BEYOND]
+        beyond = [
+            f.name for number, f in enumerate(self.source_fields) if self.cells.screened.get(number) == BEYOND
+        ]
         if beyond:
             self.notes.append(f"not compared, since {BEYOND}: {', '.join(beyond)}")
-        for at, field in enumerate(self.source_fields):
-            name, why = field.name, self.cells.screened.get(at, field.note)
+        for number, field in enumerate(self.source_fields):
+            name, why = field.name, self.cells.screened.get(number, field.note)
             # Whoever found what a field's note says has told it.
             if why not in (field.note, BEYOND):
                 self.notes.append(
@@ -409,14 +416,15 @@ class Linking:
 
     def _add_twins(self) -> None:
         """Rows that equal an earlier one of their own table link to what that one links to best."""
-        for own, other in (("a", "b"), ("b", "a")):
+        for side, other in (("a", "b"), ("b", "a")):
             self.connection.execute(
                 f"INSERT INTO scored (a, b, score) SELECT "
-                f"{'t.row, f.b' if own == 'a' else 'f.a, t.row'}, score FROM twins t JOIN (SELECT scored.* FROM scored "
+                f"{'t.row, f.b' if side == 'a' else 'f.a, t.row'}, score FROM twins t JOIN (SELECT scored.* FROM scored "
                 f"LEFT JOIN members x ON x.row = a LEFT JOIN members y ON y.row = b "
-                f"WHERE {own} IN (SELECT first FROM twins) AND {other} NOT IN (SELECT row FROM twins) "
-                f"QUALIFY row_number() OVER (PARTITION BY {own} ORDER BY coalesce(x.first = y.first, false) DESC, "
-                f"score DESC, {other}) = 1) f ON t.first = f.{own} WHERE t.row NOT IN (SELECT row FROM members)"
+                f"WHERE {side} IN (SELECT first FROM twins) AND {other} NOT IN (SELECT row FROM twins) "
+                f"QUALIFY row_number() OVER (PARTITION BY {side} ORDER BY coalesce(x.first = y.first, false) DESC, "
+                f"score DESC, {other}) = 1) f ON t.first = f.{side} "
+                "WHERE t.row NOT IN (SELECT row FROM members)"
             )
         self.connection.execute(
             "INSERT INTO members SELECT t.row, m.first FROM twins t JOIN members m ON m.row = t.first "

@@ -85,17 +85,17 @@ def entities(
     starts = np.cumsum(sizes) - sizes
     n_inside = sizes * (sizes - 1) // 2
     stops = np.cumsum(n_inside)
-    for of in np.flatnonzero(~is_plain).tolist():
-        own = members[starts[of] : starts[of] + sizes[of]]
-        steps = order[bounds[of] : bounds[of + 1]]
-        between = np.zeros((own.size, own.size))
-        between[np.triu_indices(own.size, 1)] = odds[stops[of] - n_inside[of] : stops[of]]
+    for group in np.flatnonzero(~is_plain).tolist():
+        records = members[starts[group] : starts[group] + sizes[group]]
+        steps = order[bounds[group] : bounds[group + 1]]
+        between = np.zeros((records.size, records.size))
+        between[np.triu_indices(records.size, 1)] = odds[stops[group] - n_inside[group] : stops[group]]
         between += between.T
-        is_apart = (label[parted[0]] == of) & (label[parted[1]] == of)
-        for x, y in np.stack([np.searchsorted(own, side[is_apart]) for side in parted], axis=1):
+        is_apart = (label[parted[0]] == group) & (label[parted[1]] == group)
+        for x, y in np.stack([np.searchsorted(records, side[is_apart]) for side in parted], axis=1):
             between[x, y] = between[y, x] = min(_APART, between[x, y])
-        pairs = np.searchsorted(own, ends[steps])
-        root[own] = own[_merged(between, pairs, is_said[steps], table[own], most)]
+        pairs = np.searchsorted(records, ends[steps])
+        root[records] = records[_merged(between, pairs, is_said[steps], table[records], most)]
     return rows, np.asarray(rows[root])
 
 

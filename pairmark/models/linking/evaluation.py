@@ -191,10 +191,10 @@ def evaluate_links(
 def draw_cuts(evaluation: Mapping[str, Any], format: Format, title: str) -> bytes:
     """Precision and recall by cut with their intervals, and as decided, dashed; of `LinkEvaluation` as JSON has it."""
     by_cut, stream = evaluation["by_cut"], io.BytesIO()
-    cuts = np.array([each["cut"] for each in by_cut])
+    cuts = np.array([line["cut"] for line in by_cut])
     with picture(stream, format, title, "links score above", "share") as axes:
         for name, color in (("precision", LINE), ("recall", _RECALL)):
-            value, low, high = np.array([each[name] for each in by_cut], dtype=np.float64).reshape(-1, 3).T
+            value, low, high = np.array([line[name] for line in by_cut], dtype=np.float64).reshape(-1, 3).T
             axes.fill_between(cuts, low, high, color=color, alpha=0.22, linewidth=0)
             axes.plot(cuts, value, color=color, linewidth=1.6, label=name)
             decided = evaluation["decided"][name][0]
@@ -245,12 +245,15 @@ def _figures(counts: _Counts, cut: float | None, confidence: float) -> LinkFigur
     b_cubed = None
     if by_record is not None and by_record[2].size:
         *sums, n_records = by_record
-        p, r = (each.sum() / n_records.sum() for each in sums)
-        shifts = [(each - at * n_records) / n_records.sum() for each, at in zip(sums, (p, r), strict=True)]
+        p, r = (sum_of_records.sum() / n_records.sum() for sum_of_records in sums)
+        shifts = [
+            (sum_of_records - at * n_records) / n_records.sum()
+            for sum_of_records, at in zip(sums, (p, r), strict=True)
+        ]
         f1_shifts = 2 * (r**2 * shifts[0] + p**2 * shifts[1]) / (p + r) ** 2
-        each = zip((p, r, 2 * p * r / (p + r)), (*shifts, f1_shifts), strict=True)
+        measures = zip((p, r, 2 * p * r / (p + r)), (*shifts, f1_shifts), strict=True)
         precise, recalled, both = (
-            _with_interval(value, shift, n_records.size, confidence) for value, shift in each
+            _with_interval(value, shift, n_records.size, confidence) for value, shift in measures
         )
         b_cubed = (precise, recalled, both)
     return LinkFigures(

@@ -250,20 +250,20 @@ class Mixture:
         """Whether there are as many matches as may be, so that strangers are taken for some."""
         return bool(self.shares[: self.n_matching].max() * n_pairs >= 0.99 * _MOST_MATCHES * n_rows)
 
-    def weight(self, at: int) -> float:
+    def weight(self, number: int) -> float:
         """What a column says of a match at most: the log of m / u where it is equal, on average."""
-        return float(max(np.log(self.m[at, 3] / self.columns[at].u[3]), 0.0))
+        return float(max(np.log(self.m[number, 3] / self.columns[number].u[3]), 0.0))
 
     def to_json(self) -> dict[str, Any]:
         return {
             "columns": [
                 {
-                    "role": each.role,
-                    "u": each.u.tolist(),
-                    "of_symbol": each.of_symbol.tolist(),
-                    "frequent": dict(each.frequent),
+                    "role": column.role,
+                    "u": column.u.tolist(),
+                    "of_symbol": column.of_symbol.tolist(),
+                    "frequent": dict(column.frequent),
                 }
-                for each in self.columns
+                for column in self.columns
             ],
             "m": self.m.tolist(),
             "shared": self.shared.tolist(),
@@ -340,12 +340,12 @@ def _tables(
     ratios, average = (np.stack(each) for each in zip(*map(_ratios, columns, m), strict=True))
     out = np.empty((len(kinds), len(columns), SYMBOLS))
     of_kind = {kind.name: kind for kind in KINDS}
-    for at, kind in enumerate(kinds):
+    for number, kind in enumerate(kinds):
         is_average = np.array([column.role in of_kind[kind].averaged for column in columns])
         r = np.where(is_average[:, None], average, ratios)
-        s = shared[at][:, None]
-        other = _unshared(columns, in_part[at]) if kind in _RELATED else 1.0
-        out[at] = np.log(s * r + (1 - s) * other)
+        s = shared[number][:, None]
+        other = _unshared(columns, in_part[number]) if kind in _RELATED else 1.0
+        out[number] = np.log(s * r + (1 - s) * other)
     return out.reshape(len(kinds), -1)
 
 
@@ -417,24 +417,24 @@ def fit(
         before = np.concatenate([m.ravel(), shared.ravel()])
         of_match = np.zeros((d, SYMBOLS))
         ratios = np.exp(tables).reshape(len(kinds), d, SYMBOLS)
-        for at in range(len(kinds)):
-            expected = np.bincount(flat, weights=np.repeat(posterior[at], d), minlength=d * SYMBOLS)
+        for number in range(len(kinds)):
+            expected = np.bincount(flat, weights=np.repeat(posterior[number], d), minlength=d * SYMBOLS)
             expected = expected.reshape(d, SYMBOLS)
-            s = shared[at][:, None]
-            unshared = _unshared(columns, in_part[at]) if names[at] in _RELATED else 1.0
+            s = shared[number][:, None]
+            unshared = _unshared(columns, in_part[number]) if names[number] in _RELATED else 1.0
             # Of each symbol, the part that is as in matches: s R / (s R + 1 - s).
-            rest = expected * (1 - s) * unshared / ratios[at]
+            rest = expected * (1 - s) * unshared / ratios[number]
             agreeing = expected - rest
-            if names[at] in _RELATED:
+            if names[number] in _RELATED:
                 levels = rest @ level
                 parts = levels[np.arange(d), part_levels] + 5 * of_part
                 both = parts + levels[:, 1] + 5 * u[:, 0]
-                in_part[at] = np.where(has_part, (u[:, 0] + of_part) * parts / both, of_part)
-            if at < n_matching:
+                in_part[number] = np.where(has_part, (u[:, 0] + of_part) * parts / both, of_part)
+            if number < n_matching:
                 of_match += agreeing
-            if at:
+            if number:
                 total = expected[:, 1:].sum(axis=1)
-                shared[at] = (agreeing[:, 1:].sum(axis=1) + starts[at, :, 0]) / (total + 1)
+                shared[number] = (agreeing[:, 1:].sum(axis=1) + starts[number, :, 0]) / (total + 1)
         shared = np.clip(shared, least, most)
         m = (of_match @ level)[:, 1:] + _PSEUDO * _FIRST_M
         m /= m.sum(axis=1, keepdims=True)

@@ -68,43 +68,46 @@ def pair_columns(left: Mapping[str, Held], right: Mapping[str, Held]) -> dict[tu
     columns = [[*left.values()], [*right.values()]]
     kinds = [[column.kind for column in table] for table in columns]
     alike = {
-        (at, other): kind if kind == called else "id" if {kind, called} == _CODES else "text"
-        for at, kind in enumerate(kinds[0])
+        (column, other): kind if kind == called else "id" if {kind, called} == _CODES else "text"
+        for column, kind in enumerate(kinds[0])
         for other, called in enumerate(kinds[1])
         if kind == called or {kind, called} <= _WORDS or {kind, called} in (_NUMBERS, _CODES)
     }
-    forms = cache(lambda side, at, kind: _forms(kind, columns[side][at].cells))
-    numbers = cache(lambda side, at: _numbers(columns[side][at].cells))
-    words = cache(lambda side, at: _words(columns[side][at].cells))
+    forms = cache(lambda side, column, kind: _forms(kind, columns[side][column].cells))
+    numbers = cache(lambda side, column: _numbers(columns[side][column].cells))
+    words = cache(lambda side, column: _words(columns[side][column].cells))
     by_values, by_words, by_numbers = np.zeros((3, len(left), len(right)))
-    for (at, other), kind in alike.items():
-        if {kinds[0][at], kinds[1][other]} <= _NUMBERS:
-            by_numbers[at, other] = _nearness(numbers(0, at), numbers(1, other))
+    for (column, other), kind in alike.items():
+        if {kinds[0][column], kinds[1][other]} <= _NUMBERS:
+            by_numbers[column, other] = _nearness(numbers(0, column), numbers(1, other))
         elif kind not in _SILENT:
-            pair = forms(0, at, kind), forms(1, other, kind)
-            if {kinds[0][at], kinds[1][other]} == _CODES:
+            pair = forms(0, column, kind), forms(1, other, kind)
+            if {kinds[0][column], kinds[1][other]} == _CODES:
                 one, two = ({form for form in side if len(form) >= _LEAST_CODE} for side in pair)
                 pair = frozenset(one), frozenset(two)
-            by_values[at, other] = _shared(*pair, columns[0][at].coverage, columns[1][other].coverage)
+            by_values[column, other] = _shared(*pair, columns[0][column].coverage, columns[1][other].coverage)
     shared = dict.fromkeys(_best(by_values, _PLAIN), "values")
-    paired = [{at for at, _ in shared}, {other for _, other in shared}]
-    for (at, other), kind in alike.items():
-        if kind in (*_WORDS, "street") and at not in paired[0] and other not in paired[1]:
-            sides = (words(0, at), columns[0][at].coverage), (words(1, other), columns[1][other].coverage)
-            by_words[at, other] = _shared_words(*sorted(sides, key=lambda side: len(side[0])))
+    paired = [{column for column, _ in shared}, {other for _, other in shared}]
+    for (column, other), kind in alike.items():
+        if kind in (*_WORDS, "street") and column not in paired[0] and other not in paired[1]:
+            sides = (
+                (words(0, column), columns[0][column].coverage),
+                (words(1, other), columns[1][other].coverage),
+            )
+            by_words[column, other] = _shared_words(*sorted(sides, key=lambda side: len(side[0])))
     shared |= dict.fromkeys(_best(by_words, _PLAIN), "words")
     shared |= dict.fromkeys(_best(by_numbers, _ALIKE), "a distribution of numbers")
     names = [[*left], [*right]]
     if shared:
-        return {(names[0][at], names[1][other]): what for (at, other), what in shared.items()}
+        return {(names[0][column], names[1][other]): what for (column, other), what in shared.items()}
     near = _best(by_values, _LIKELY, near=1)
     likely = [
-        (names[0][at], names[1][other])
-        for at, other in alike
-        if (at, other) in near
+        (names[0][column], names[1][other])
+        for column, other in alike
+        if (column, other) in near
         or (
-            kinds[0][at] == kinds[1][other] not in _SILENT
-            and all(of.count(kinds[0][at]) == 1 for of in kinds)
+            kinds[0][column] == kinds[1][other] not in _SILENT
+            and all(of.count(kinds[0][column]) == 1 for of in kinds)
         )
     ]
     raise UnpairedColumns(

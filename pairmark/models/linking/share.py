@@ -109,23 +109,27 @@ class _HeldOut:
     of_other: Float64
 
 
-def _held_out(model: Mixture, symbols: NDArray[Any], counts: Float64, at: int) -> _HeldOut | None:
+def _held_out(model: Mixture, symbols: NDArray[Any], counts: Float64, number: int) -> _HeldOut | None:
     """None: matches and others cannot be told by that column."""
-    column, n = model.columns[at], model.n_matching
-    if column.agreement > _MOST_AGREEMENT or not model.weight(at) or model.shared[:n, at].min() < _KEPT:
+    column, n = model.columns[number], model.n_matching
+    if (
+        column.agreement > _MOST_AGREEMENT
+        or not model.weight(number)
+        or model.shared[:n, number].min() < _KEPT
+    ):
         return None
-    is_there = symbols[:, at] > 0
+    is_there = symbols[:, number] > 0
     without, counts = symbols[is_there].copy(), counts[is_there]
-    without[:, at] = 0
+    without[:, number] = 0
     joint = model.by_class(without)
     odds = np.logaddexp.reduce(joint[:n]) - np.logaddexp.reduce(joint[n:])
-    agrees = LEVEL_OF[symbols[is_there, at]] > 2
+    agrees = LEVEL_OF[symbols[is_there, number]] > 2
     sure = counts * (odds > _VERY_SURE)
-    of_match = float(model.m[at, 2:].sum())
+    of_match = float(model.m[number, 2:].sum())
     if sure.sum() >= _FEWEST:
         of_match = float((sure * agrees).sum() / sure.sum())
     others = np.exp(joint[n:] - np.logaddexp.reduce(joint[n:]))
-    shared = np.append(model.shared[n:, at], 0.0)
+    shared = np.append(model.shared[n:, number], 0.0)
     of_other = (shared * of_match + (1 - shared) * column.agreement) @ others
     return _HeldOut(odds, counts, agrees, min(of_match, _MOST_OF_MATCH), of_other)
 
@@ -168,9 +172,9 @@ def calibrated(model: Mixture, symbols: NDArray[Any], counts: Float64) -> Mixtur
     return replace(model, shares=shares)
 
 
-def _ratio(model: Mixture, symbols: NDArray[Any], counts: Float64, cut: float, at: int) -> float | None:
+def _ratio(model: Mixture, symbols: NDArray[Any], counts: Float64, cut: float, number: int) -> float | None:
     """How many times what the model says of links without a column that column says; None where it cannot tell."""
-    column = _held_out(model, symbols, counts, at)
+    column = _held_out(model, symbols, counts, number)
     if column is None:
         return None
     p = chances(column.odds)

@@ -61,11 +61,11 @@ class Sides:
 
     def pairs(self, row: str = "row") -> str:
         """SQL of how many pairs of a group of rows may be links."""
-        own = (
+        pairs_inside = (
             f"(count(*) FILTER ({self.side(row)} = {at})) * (count(*) FILTER ({self.side(row)} = {at}) - 1) // 2"
             for at in self.apart
         )
-        return " - ".join(["count(*) * (count(*) - 1) // 2", *own])
+        return " - ".join(["count(*) * (count(*) - 1) // 2", *pairs_inside])
 
     def random_pairs(self, size: int) -> tuple[Int64, Int64]:
         """About ``size`` random pairs of rows that may be links."""

@@ -23,17 +23,17 @@ def words_of(fields: Sequence[LinkField]) -> list[str]:
 def coded_pairs(fields: Sequence[LinkField], names: Sequence[str], pairs: str, more: str = "") -> str:
     """SQL of pairs with their symbols, `_A_WORD` of them in a word, and ``more`` columns."""
     levels = ", ".join(
-        f"{field.definition.level(f'a.{name}', f'b.{name}')} AS l{at}, greatest(a.f{at}, b.f{at}) AS f{at}"
-        for at, (field, name) in enumerate(zip(fields, names, strict=True))
+        f"{field.definition.level(f'a.{name}', f'b.{name}')} AS l{i}, greatest(a.f{i}, b.f{i}) AS f{i}"
+        for i, (field, name) in enumerate(zip(fields, names, strict=True))
     )
     symbols = [
-        f"CAST(CASE WHEN l{at} < 3 THEN l{at} ELSE 3 + (l{at} - 3) * {BINS} + f{at} END AS BIGINT) * "
-        f"{2 ** (BITS * (at % _A_WORD))}"
-        for at in range(len(fields))
+        f"CAST(CASE WHEN l{i} < 3 THEN l{i} ELSE 3 + (l{i} - 3) * {BINS} + f{i} END AS BIGINT) * "
+        f"{2 ** (BITS * (i % _A_WORD))}"
+        for i in range(len(fields))
     ]
     words = ", ".join(
-        f"{' + '.join(symbols[at * _A_WORD : (at + 1) * _A_WORD]) or '0'} AS {word}"
-        for at, word in enumerate(words_of(fields))
+        f"{' + '.join(symbols[i * _A_WORD : (i + 1) * _A_WORD]) or '0'} AS {word}"
+        for i, word in enumerate(words_of(fields))
     )
     return (
         f"SELECT {more}a, b, {words} FROM (SELECT p.*{', ' if levels else ''}{levels} FROM ({pairs}) p "

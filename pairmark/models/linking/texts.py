@@ -59,13 +59,13 @@ class TextLinks(NamedTuple):
 def texts_or_columns(connection: duckdb.DuckDBPyConnection, fields: Sequence[LinkField]) -> str | None:
     """Why the records of ``source(row, c0, ...)`` are linked as texts, in a sentence; None: by their columns."""
     counts = ", ".join(
-        f"count(c{at}), approx_count_distinct(c{at}), avg(len(string_split(trim(c{at}), ' ')))"
-        for at in range(len(fields))
+        f"count(c{number}), approx_count_distinct(c{number}), avg(len(string_split(trim(c{number}), ' ')))"
+        for number in range(len(fields))
     )
     n, *values = connection.execute(f"SELECT count(*), {counts} FROM source").fetchall()[0]
     texts, identifying = [], []
-    for at, field in enumerate(fields):
-        filled, distinct, words = values[3 * at : 3 * at + 3]
+    for number, field in enumerate(fields):
+        filled, distinct, words = values[3 * number : 3 * number + 3]
         if not filled or filled < _COMMON * n:
             continue
         rows = filled / max(distinct, 1)
@@ -85,15 +85,15 @@ def read_texts(
     connection: duckdb.DuckDBPyConnection, fields: Sequence[LinkField]
 ) -> tuple[list[str], list[str]]:
     """Of each row of ``hashes``, from ``source(row, c0, ...)``, its words, and its numbers and dates."""
-    plain = [at for at, field in enumerate(fields) if field.kind not in ("number", "date", "boolean")]
+    plain = [number for number, field in enumerate(fields) if field.kind not in ("number", "date", "boolean")]
 
     def joined(columns: Sequence[int]) -> str:
-        cells = ", ".join(f"left(c{at}, {_MOST_CHARS})" for at in columns)
+        cells = ", ".join(f"left(c{number}, {_MOST_CHARS})" for number in columns)
         return (
             f"regexp_replace(lower(strip_accents(concat_ws(' ', '', {cells or 'NULL'}))), '\\s+', ' ', 'g')"
         )
 
-    others = [at for at in range(len(fields)) if at not in plain]
+    others = [number for number in range(len(fields)) if number not in plain]
     rows = connection.execute(
         f"SELECT {joined(plain)}, {joined(others)} FROM source SEMI JOIN hashes USING (row) ORDER BY row"
     ).fetchall()

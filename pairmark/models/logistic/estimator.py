@@ -40,9 +40,9 @@ class PreparedRows(NamedTuple):
     values: Any
     tails: Float64
 
-    def take(self, at: Any) -> PreparedRows:
+    def take(self, rows: Any) -> PreparedRows:
         """Those of some numbers."""
-        return PreparedRows(self.values[at], self.tails[at])
+        return PreparedRows(self.values[rows], self.tails[rows])
 
 
 def rarity_of(X: Any) -> Float64:

@@ -13,10 +13,10 @@ from pairmark.models.core.compiled import kernel
 
 
 @kernel
-def _score(columns_a, a, columns_b, b, ta, tb, weights, plain, of):
-    """``of``: intercept, then the weights of products, plain products, the smaller and the larger size."""
-    total = of[0] + (of[3] * min(ta[1], tb[1]) + of[4] * max(ta[1], tb[1]))
-    lengths = of[2] * (ta[0] * tb[0])
+def _score(columns_a, a, columns_b, b, ta, tb, weights, plain, coefficients):
+    """``coefficients``: intercept, then the weights of products, plain products, the smaller and the larger size."""
+    total = coefficients[0] + (coefficients[3] * min(ta[1], tb[1]) + coefficients[4] * max(ta[1], tb[1]))
+    lengths = coefficients[2] * (ta[0] * tb[0])
     i = j = 0
     while i < columns_a.shape[0] or j < columns_b.shape[0]:
         of_a = columns_a[i] if i < columns_a.shape[0] else np.int64(2**62)
@@ -29,12 +29,12 @@ def _score(columns_a, a, columns_b, b, ta, tb, weights, plain, of):
         if of_b == column:
             y = np.float64(b[j])
             j += 1
-        total += weights[column] * abs(x - y) + (of[1] + lengths * plain[column]) * (x * y)
+        total += weights[column] * abs(x - y) + (coefficients[1] + lengths * plain[column]) * (x * y)
     return total
 
 
 @kernel
-def score_pairs(sa, ca, va, ta, sb, cb, vb, tb, weights, plain, of, out):
+def score_pairs(sa, ca, va, ta, sb, cb, vb, tb, weights, plain, coefficients, out):
     """Scores of pairs of CSR rows (starts, ascending columns, values) into ``out`` (n, 1), or of all pairs of two sets.
 
     In pairs, a side of a single row meets all of the other's; all pairs go into (n_a, n_b).
@@ -45,5 +45,5 @@ def score_pairs(sa, ca, va, ta, sb, cb, vb, tb, weights, plain, of, out):
             i, j = (p, q) if out.shape[1] > 1 else (p * step_a, p * step_b)
             left, right = slice(sa[i], sa[i + 1]), slice(sb[j], sb[j + 1])
             out[p, q] = np.float32(
-                _score(ca[left], va[left], cb[right], vb[right], ta[i], tb[j], weights, plain, of)
+                _score(ca[left], va[left], cb[right], vb[right], ta[i], tb[j], weights, plain, coefficients)
             )

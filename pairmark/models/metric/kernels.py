@@ -85,17 +85,17 @@ def _sparse(code, ai, av, bi, bv, lanes):
         # for dense rows, so both add up in the same order.
         of_a = ai[i] if i < ai.shape[0] else np.int64(2**62)
         of_b = bi[j] if j < bi.shape[0] else np.int64(2**62)
-        at, x, y = min(of_a, of_b), 0.0, 0.0
-        if of_a == at:
+        column, x, y = min(of_a, of_b), 0.0, 0.0
+        if of_a == column:
             x = np.float64(av[i])
             i += 1
-        if of_b == at:
+        if of_b == column:
             y = np.float64(bv[j])
             j += 1
         if code == DOT:
-            lanes[at & 7] += x * y
+            lanes[column & 7] += x * y
         else:
-            lanes[at & 7] += (x - y) ** 2 if code == EUCLIDEAN else abs(x - y)
+            lanes[column & 7] += (x - y) ** 2 if code == EUCLIDEAN else abs(x - y)
     return _score(code, _folded(lanes))
 
 
@@ -117,9 +117,9 @@ def unit_sparse(starts, indices, values):
     lanes = np.zeros(8)
     for i in range(starts.shape[0] - 1):
         lanes[:] = 0.0
-        for at in range(starts[i], starts[i + 1]):
-            lanes[indices[at] & 7] += np.float64(values[at]) ** 2
+        for k in range(starts[i], starts[i + 1]):
+            lanes[indices[k] & 7] += np.float64(values[k]) ** 2
         length = np.sqrt(_folded(lanes))
         if length > 0.0:
-            for at in range(starts[i], starts[i + 1]):
-                values[at] = values[at] / length
+            for k in range(starts[i], starts[i + 1]):
+                values[k] = values[k] / length

@@ -54,8 +54,8 @@ def grown_blocks(starts: Int64, ends: Int64, order: Int64, n_blocks: int, capaci
             for e in range(starts[unit], starts[unit + 1]):
                 if block[ends[e]] >= 0:
                     near[block[ends[e]]] += 1
-            own = block[unit]
-            best = own
+            present = block[unit]
+            best = present
             for b in range(n_blocks):
                 if size[b] >= capacity:
                     continue
@@ -68,9 +68,9 @@ def grown_blocks(starts: Int64, ends: Int64, order: Int64, n_blocks: int, capaci
                         best = b
                 elif near[b] > near[best]:
                     best = b
-            if best != own:
-                if own >= 0:
-                    size[own] -= 1
+            if best != present:
+                if present >= 0:
+                    size[present] -= 1
                 size[best] += 1
                 block[unit] = best
                 n_moved += 1

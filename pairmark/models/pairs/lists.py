@@ -241,17 +241,17 @@ def _settling(i: Int64, j: Int64, positive: Int64, negative: Int64) -> list[int]
         graph = coo_array((capacity, both), shape=(points.size, points.size)).tocsr()
         part = connected_components(graph, directed=False)[1]
         sides = np.stack([i[negative], j[negative]])
-        at = np.minimum(np.searchsorted(points, sides), points.size - 1)
-        is_joined = (points[at] == sides).all(axis=0) & (part[at[0]] == part[at[1]])
-        negative, at = negative[is_joined], at[:, is_joined]
+        nodes = np.minimum(np.searchsorted(points, sides), points.size - 1)
+        is_joined = (points[nodes] == sides).all(axis=0) & (part[nodes[0]] == part[nodes[1]])
+        negative, nodes = negative[is_joined], nodes[:, is_joined]
         if not negative.size:
             return left_out
-        source, sink = at[:, 0].tolist()
+        source, sink = nodes[:, 0].tolist()
         rest = graph - maximum_flow(graph, source, sink).flow
         rest.eliminate_zeros()
         near = np.zeros(points.size, dtype=np.bool_)
         near[breadth_first_order(rest, source, return_predecessors=False)] = True
-        is_cut, is_settled = near[ends[0]] != near[ends[1]], near[at[0]] != near[at[1]]
+        is_cut, is_settled = near[ends[0]] != near[ends[1]], near[nodes[0]] != near[nodes[1]]
         if is_settled.sum() > is_cut.sum():
             left_out += positive[is_cut].tolist()
             positive = positive[~is_cut]
@@ -345,10 +345,10 @@ def listed_units(
 def _merge(n: int, i: Int64, j: Int64, bonds: list[tuple[Int64, Int64]]) -> Int64:
     """Group of each point when points i and j, and points of one code, belong together."""
     first, second, nodes = [i], [j], n
-    for at, codes in bonds:
+    for points, codes in bonds:
         is_named = codes >= 0
         values, inverse = np.unique(codes[is_named], return_inverse=True)
-        first.append(at[is_named])
+        first.append(points[is_named])
         second.append(nodes + inverse)
         nodes += values.size
     group = joined_groups(nodes, np.concatenate(first), np.concatenate(second))[1][:n]

@@ -317,10 +317,10 @@ def _draw_pairs(
     starts = np.cumsum(counts) - counts
     enrolled = np.empty((eligible.size * draws, k), dtype=np.int64)
     probes = np.empty((eligible.size * draws, p), dtype=np.int64)
-    for at, person in enumerate(eligible.tolist()):
+    for number, person in enumerate(eligible.tolist()):
         rows = order[starts[person] : starts[person] + counts[person]]
         for draw in range(draws):
             picks = rows[random.permutation(rows.size)]
-            enrolled[at * draws + draw] = picks[:k]
-            probes[at * draws + draw] = picks[-p:]
+            enrolled[number * draws + draw] = picks[:k]
+            probes[number * draws + draw] = picks[-p:]
     return enrolled, probes, counts[eligible] >= k + p

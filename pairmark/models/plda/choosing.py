@@ -317,13 +317,13 @@ class Chooser:
             self._turn(shape.marginals)
             rows = shaped(self._rows[number % len(self._rows)], shape)
             train_moments = moments(rows[fold.train], self._codes[fold.train])
-            for at, setting in enumerate(new):
+            for place, setting in enumerate(new):
                 model = shrunk_model(train_moments, setting.shrink_within, setting.shrink_between)
                 for way, cosine in enumerate(ways):
                     square = _square(model, rows[fold.test], cosine)
-                    rates[way, at, number] = fold.rates(square, self._at)
+                    rates[way, place, number] = fold.rates(square, self._at)
         for way, cosine in enumerate(ways):
-            self._rates_of.update({(setting, cosine): rates[way, at] for at, setting in enumerate(new)})
+            self._rates_of.update({(setting, cosine): rates[way, place] for place, setting in enumerate(new)})
         self._rates.update({setting: self._rates_of[setting, self._cosine] for setting in settings})
 
     def _turn(self, way: Marginals) -> None:

@@ -48,10 +48,10 @@ class Residual(NamedTuple):
 
     def corrections(self, a: Float32, b: Float32) -> Float64:
         """What trees add to pairs of rows, (n,); one side may have a single row."""
-        at = np.arange(max(a.shape[0], b.shape[0]))
-        out: Float64 = np.empty(at.size)
+        numbers = np.arange(max(a.shape[0], b.shape[0]))
+        out: Float64 = np.empty(numbers.size)
         kernels.corrections(
-            a, at * (a.shape[0] > 1), b, at * (b.shape[0] > 1),
+            a, numbers * (a.shape[0] > 1), b, numbers * (b.shape[0] > 1),
             self.features, self.thresholds, self.values, self.bound, out,
         )  # fmt: skip
         return out

@@ -453,10 +453,10 @@ class AlignedKernel(KnownColumns, PairScorerMixin, EmbedderMixin, BaseEstimator)
 
     def _read_parts(self, file: StoredState) -> None:
         self.weights_, self.biases_, self.second_ = [], [], None
-        for at in range(file.facts.layers):
-            shape = f"size {at}", f"size {at + 1}"
-            self.weights_.append(file.array(f"weight_{at}", Array(kind="float64", shape=shape)))
-            self.biases_.append(file.array(f"bias_{at}", Array(kind="float64", shape=shape[1:])))
+        for number in range(file.facts.layers):
+            shape = f"size {number}", f"size {number + 1}"
+            self.weights_.append(file.array(f"weight_{number}", Array(kind="float64", shape=shape)))
+            self.biases_.append(file.array(f"bias_{number}", Array(kind="float64", shape=shape[1:])))
         if not self.psd:
             self.second_ = file.array("second", Array(kind="float64", shape=("columns", "size 1")))
 

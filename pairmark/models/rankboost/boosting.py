@@ -69,10 +69,10 @@ class _Weights:
         """Weights and sums from the scores alone, scaled to stay within what floats hold."""
         self.weight = np.zeros_like(self.scores)
         for kind, sign in enumerate((1.0, -1.0)):
-            own = np.flatnonzero((self._kinds == kind) & (self._task.weight > 0))
-            power = sign * self.scores[own]
+            rows = np.flatnonzero((self._kinds == kind) & (self._task.weight > 0))
+            power = sign * self.scores[rows]
             # Only shares matter: shifts that bring the largest of either kind to the row's own weight change none.
-            self.weight[own] = self._task.weight[own] * np.exp(power - power.max(initial=-np.inf))
+            self.weight[rows] = self._task.weight[rows] * np.exp(power - power.max(initial=-np.inf))
         everything = np.arange(self._data.n_rows, dtype=np.int32)
         self.totals = self.fired(everything)
         self._fresh = self.totals.copy()
@@ -205,11 +205,11 @@ class _Search:
                 sides,
             )  # fmt: skip
         rankers = []
-        for gain, feature, at, side in zip(gains, features, ats, sides, strict=True):
+        for gain, feature, start, side in zip(gains, features, ats, sides, strict=True):
             if gain > _NOTHING:
                 first, last = data.all_of(int(feature))
                 if first >= 0:
-                    first, last = (int(at), last) if side == 0 else (first, int(at) - 1)
+                    first, last = (int(start), last) if side == 0 else (first, int(start) - 1)
                 rankers.append((float(gain), (int(feature), first, last)))
         return rankers
 
@@ -290,8 +290,8 @@ def _of_points(rules: Rules, width: int) -> Rules:
     high[is_mirror] = np.where(np.isinf(below), below, np.nextafter(below, np.float32(-np.inf)))
     features[is_mirror] -= width
     # A grid may have looked at one feature from both sides: that is one range.
-    for at in np.flatnonzero(features[:, 0] == features[:, 1]):
-        low[at] = low[at].max(), -np.inf
-        high[at] = high[at].min(), np.inf
-        features[at, 1] = -1
+    for rule in np.flatnonzero(features[:, 0] == features[:, 1]):
+        low[rule] = low[rule].max(), -np.inf
+        high[rule] = high[rule].min(), np.inf
+        features[rule, 1] = -1
     return Rules(features=features, low=low, high=high, alpha=rules.alpha)

@@ -37,41 +37,41 @@ def bin_columns(starts, values, max_bins, codes, edges, owners, offsets):
     for column in range(starts.shape[0] - 1):
         begin, end = starts[column], starts[column + 1]
         low, high = np.float32(np.inf), np.float32(-np.inf)
-        for at in range(begin, end):
-            low, high = min(low, values[at]), max(high, values[at])
+        for entry in range(begin, end):
+            low, high = min(low, values[entry]), max(high, values[entry])
         # One value only: being there is all that can be asked.
         if low == high:
-            for at in range(begin, end):
-                codes[at] = -1 - column
+            for entry in range(begin, end):
+                codes[entry] = -1 - column
             offsets[column + 1] = n_bins
             continue
         ascending = np.sort(values[begin:end])
         distinct = 1
-        for at in range(1, ascending.shape[0]):
-            if ascending[at] != ascending[at - 1]:
+        for place in range(1, ascending.shape[0]):
+            if ascending[place] != ascending[place - 1]:
                 distinct += 1
         first = n_bins
         max_of_column = distinct if distinct <= max_bins else max_bins
         at_bin = 0
-        for at in range(1, ascending.shape[0]):
-            if ascending[at] == ascending[at - 1]:
+        for place in range(1, ascending.shape[0]):
+            if ascending[place] == ascending[place - 1]:
                 continue
             # All boundaries between distinct values, or those where another of the equal shares is full.
-            if distinct > max_bins and at * max_of_column < (at_bin + 1) * ascending.shape[0]:
+            if distinct > max_bins and place * max_of_column < (at_bin + 1) * ascending.shape[0]:
                 continue
             if at_bin == max_of_column - 1:
                 break
-            below, above = np.float64(ascending[at - 1]), np.float64(ascending[at])
+            below, above = np.float64(ascending[place - 1]), np.float64(ascending[place])
             middle = np.float32(below + (above - below) / 2)
             # Where float32 has nothing in between, the lower value itself.
-            edges[n_bins] = middle if middle < ascending[at] else ascending[at - 1]
+            edges[n_bins] = middle if middle < ascending[place] else ascending[place - 1]
             n_bins += 1
             at_bin += 1
         edges[n_bins] = np.inf
         n_bins += 1
         owners[first:n_bins] = column
-        for at in range(begin, end):
-            codes[at] = first + np.searchsorted(edges[first : n_bins - 1], values[at])
+        for k in range(begin, end):
+            codes[k] = first + np.searchsorted(edges[first : n_bins - 1], values[k])
         offsets[column + 1] = n_bins
     return n_bins
 
@@ -148,19 +148,19 @@ def _best_of_bins(criterion, mass, begin, end, all_lower, all_upper, totals, fav
     best, best_at, best_side = floor, begin, 0
     square = floor * floor if floor > 0.0 else 0.0
     lower, upper = 0.0, 0.0
-    # From the highest bin down: the sums at or above `at`; what is below follows from the whole feature.
-    for at in range(end - 1, begin - 1, -1):
-        lower += mass[0, at]
-        upper += mass[1, at]
+    # From the highest bin down: the sums at or above `border`; what is below follows from the whole feature.
+    for border in range(end - 1, begin - 1, -1):
+        lower += mass[0, border]
+        upper += mass[1, border]
         for side in range(2):
             # Below the first bin there is nothing to fire on.
-            if side == 1 and (at == begin or upper_only):
+            if side == 1 and (border == begin or upper_only):
                 break
             a = (lower if side == 0 else all_lower - lower) / totals[0]
             b = (upper if side == 0 else all_upper - upper) / totals[1]
             gain = _gain(criterion, a, b, favour, upper_only, square)
             if gain > best:
-                best, best_at, best_side = gain, at, side
+                best, best_at, best_side = gain, border, side
                 square = best * best
     return best, best_at, best_side
 
@@ -185,16 +185,16 @@ def scan(criterion, mass, sums, totals, offsets, favour, upper_only, gains, feat
         if max(a, b) * (1.0 + 1e-6) <= floor:
             continue
         begin, end = offsets[feature], offsets[feature + 1]
-        at, side = begin, 0
+        border, side = begin, 0
         if begin == end:
             gain = _gain(criterion, a, b, favour, upper_only, max(floor, 0.0))
         else:
-            gain, at, side = _best_of_bins(
+            gain, border, side = _best_of_bins(
                 criterion, mass, begin, end, sums[0, feature], sums[1, feature], totals, favour, upper_only,
                 gains[last],
             )  # fmt: skip
         if gain > gains[last]:
-            _insert(gain, feature, at, side, gains, features, ats, sides)
+            _insert(gain, feature, border, side, gains, features, ats, sides)
             if gains[last] >= 0.0:
                 floor = gains[last] if criterion == BY_R else gains[last] * gains[last]
 
@@ -236,11 +236,11 @@ def apply_rules(
     out_starts[0] = 0
     for row in range(starts.shape[0] - 1):
         n_touched = 0
-        for at in range(starts[row], starts[row + 1]):
-            place = places[at]
+        for entry in range(starts[row], starts[row + 1]):
+            place = places[entry]
             if place < 0:
                 continue
-            x = values[at]
+            x = values[entry]
             for number in range(begins[place], begins[place + 1]):
                 if low[number] < x <= high[number]:
                     ranker = np.uint64(rankers[number])

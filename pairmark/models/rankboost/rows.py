@@ -161,5 +161,5 @@ class KnownColumns:
             )
         return pool
 
-    def _pool_rows(self, pool: Any, at: Int64) -> csr_array:
-        return sparse_rows(checked_matrix(self, pool[at], "unlabelled", accept_sparse=True))
+    def _pool_rows(self, pool: Any, numbers: Int64) -> csr_array:
+        return sparse_rows(checked_matrix(self, pool[numbers], "unlabelled", accept_sparse=True))

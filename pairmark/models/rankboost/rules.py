@@ -81,12 +81,14 @@ class FeatureMap:
         most = np.diff(np.concatenate([[0], np.cumsum(n_asked)])[starts])
         capacity = int(np.minimum(most, self.width).sum())
         out_starts = np.zeros(starts.size, dtype=np.int64)
-        at, value = np.empty(capacity, dtype=np.int32), np.empty(capacity)
+        out_columns, value = np.empty(capacity, dtype=np.int32), np.empty(capacity)
         kernels.apply_rules(
             starts, places, values, self._begins, self._rankers, self._low, self._high, self.n_conditions,
-            self.value, out_starts, at, value,
+            self.value, out_starts, out_columns, value,
         )  # fmt: skip
         n = int(out_starts[-1])
         # What reads it often takes 32 bits only.
         kind = np.int32 if n < 2**31 else np.int64
-        return csr_array((value[:n], at[:n], out_starts.astype(kind)), shape=(starts.size - 1, self.width))
+        return csr_array(
+            (value[:n], out_columns[:n], out_starts.astype(kind)), shape=(starts.size - 1, self.width)
+        )

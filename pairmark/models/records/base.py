@@ -259,11 +259,11 @@ class RecordScorer(PairScorerMixin, BaseEstimator):
         gallery, records = _prepared(index), self._comparators.prepare(queries)
         rows = np.arange(len(index)) if limits.allowed is None else np.flatnonzero(limits.allowed)
         bests = []
-        for at in range(queries.shape[0]):
+        for query in range(queries.shape[0]):
             best = TopRows(limits.k, limits.above)
             for start in range(0, rows.size, SCORE_BLOCK):
                 part = rows[start : start + SCORE_BLOCK]
-                best.offer(part, self.compared(records, np.full(part.size, at), gallery, part))
+                best.offer(part, self.compared(records, np.full(part.size, query), gallery, part))
             bests.append(best)
         return padded(bests, limits.k)
 

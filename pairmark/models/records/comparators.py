@@ -99,33 +99,35 @@ class Comparators:
     def __init__(self, schema: Schema) -> None:
         self.schema, fields = schema, schema.fields
         self.one_sided, self.is_outdated = np.empty(0, dtype=np.int64), False
-        self._strings = [at for at, column in enumerate(fields) if column.type != "place"]
-        self._numeric = [at for at, column in enumerate(fields) if column.type in _NUMERIC]
-        self._is_place = np.array([fields[at].type == "place" for at in self._numeric], dtype=np.bool_)
+        self._strings = [number for number, column in enumerate(fields) if column.type != "place"]
+        self._numeric = [number for number, column in enumerate(fields) if column.type in _NUMERIC]
+        self._is_place = np.array(
+            [fields[number].type == "place" for number in self._numeric], dtype=np.bool_
+        )
         self._columns = np.concatenate([[0], np.cumsum(1 + self._is_place)]).astype(np.int64)
         column_of = dict(zip(self._numeric, self._columns.tolist(), strict=False))
-        self._numbers_of = np.array([column_of.get(at, -1) for at in self._strings], dtype=np.int64)
+        self._numbers_of = np.array([column_of.get(number, -1) for number in self._strings], dtype=np.int64)
         self._rules = np.array(
-            [RULES.index(KINDS[fields[at].type].rule) for at in self._strings], dtype=np.int64
+            [RULES.index(KINDS[fields[number].type].rule) for number in self._strings], dtype=np.int64
         )
-        self.is_text = np.array([fields[at].type in TEXTS for at in self._strings], dtype=np.bool_)
+        self.is_text = np.array([fields[number].type in TEXTS for number in self._strings], dtype=np.bool_)
         # What is missing, and levels, come first: one column a field.
         names = [(column.name, feature) for feature in ("missing", "level") for column in fields]
         plain, groups, soft, numeric = [], [], [], []
-        for at, is_text in zip(self._strings, self.is_text.tolist(), strict=True):
+        for number, is_text in zip(self._strings, self.is_text.tolist(), strict=True):
             plain.append(len(names))
-            names += [(fields[at].name, feature) for feature in PLAIN]
+            names += [(fields[number].name, feature) for feature in PLAIN]
             if is_text:
-                groups.append([at if at == other else -1 for other in self._strings])
+                groups.append([number if number == other else -1 for other in self._strings])
                 soft.append(len(names))
-                names += [(fields[at].name, feature) for feature in SOFT]
-        if sum(fields[at].type in STRINGS for at in self._strings) > 1:
+                names += [(fields[number].name, feature) for feature in SOFT]
+        if sum(fields[number].type in STRINGS for number in self._strings) > 1:
             groups.append(self._strings)
             soft.append(len(names))
             names += [(JOINED, feature) for feature in SOFT]
-        for at in self._numeric:
+        for number in self._numeric:
             numeric.append(len(names))
-            names += [(fields[at].name, feature) for feature in _NUMERIC[fields[at].type]]
+            names += [(fields[number].name, feature) for feature in _NUMERIC[fields[number].type]]
         self._groups = np.array(groups, dtype=np.int64).reshape(len(groups), len(self._strings))
         self._levels_of = len(fields) + np.array(self._strings, dtype=np.int64)
         self._place_levels = len(fields) + np.array(self._numeric, dtype=np.int64)
@@ -133,10 +135,10 @@ class Comparators:
             np.array(places, dtype=np.int64) for places in (plain, soft, numeric)
         )
         self.features = tuple(names)
-        places = {name: at for at, name in enumerate(names)}
+        places = {name: number for number, name in enumerate(names)}
         self.rare_words_of = {
-            at: places[column.name, "tokens, share of both"]
-            for at, column in enumerate(fields)
+            number: places[column.name, "tokens, share of both"]
+            for number, column in enumerate(fields)
             if column.type == "text"
         }
 
@@ -178,10 +180,10 @@ class Comparators:
         weights = np.empty(cells.hashes.size, dtype=np.float32)
         tokens.weigh(cells.hashes, self.rarity, weights)
         values = np.full((n, int(self._columns[-1])), np.nan)
-        for place, at in enumerate(self._numeric):
+        for place, field in enumerate(self._numeric):
             first, last = self._columns[place], self._columns[place + 1]
             absent: Any = np.nan if last - first == 1 else (np.nan, np.nan)
-            column = [absent if cell is None else cell for cell in records[:, at]]
+            column = [absent if cell is None else cell for cell in records[:, field]]
             values[:, first:last] = np.array(column, dtype=np.float64).reshape(n, last - first)
         missing = np.ascontiguousarray(absent_cells(records))
         return Prepared(n, cells._replace(weights=weights), values, missing)

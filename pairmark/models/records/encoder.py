@@ -67,8 +67,8 @@ class RecordEncoder:
         """Learn scales, categories and the rarity of n-grams from training records alone."""
         standard, texts = self._scaled, self._texts
         self._centre, self._scale = np.zeros(len(standard)), np.ones(len(standard))
-        for place, at in enumerate(standard):
-            values = np.array([cell for cell in records[:, at] if cell is not None], dtype=np.float64)
+        for place, field in enumerate(standard):
+            values = np.array([cell for cell in records[:, field] if cell is not None], dtype=np.float64)
             if values.size:
                 self._centre[place] = np.median(values)
                 # The middle half decides: one wild cell does not squeeze all the others together.
@@ -81,8 +81,8 @@ class RecordEncoder:
                 levels = sorted({normal_form(cell, "text") for cell in cells if cell is not None})
                 self._levels[column.name] = levels if len(levels) <= MOST_LEVELS else []
         self._rarity = np.ones((len(texts), self._n_grams), dtype=np.float32)
-        for place, at in enumerate(texts):
-            grams_of = self._gram_counts(records[:, at])
+        for place, field in enumerate(texts):
+            grams_of = self._gram_counts(records[:, field])
             frequency = np.bincount(grams_of.indices, minlength=self._n_grams)
             n_cells = int(np.count_nonzero(np.diff(grams_of.indptr)))
             self._rarity[place] = np.log((1 + n_cells) / (1 + frequency)) + 1
@@ -146,7 +146,7 @@ class RecordEncoder:
             parts = [f" ~{k}" for k in range(self._n_grams)]
         return [*parts, " missing"]
 
-    def _encoded(self, at: int, column: RecordColumn, cells: Any) -> tuple[Int64, Int64, Float32, int]:
+    def _encoded(self, field: int, column: RecordColumn, cells: Any) -> tuple[Int64, Int64, Float32, int]:
         """Entries of a field's columns: rows, columns, values; and how many columns it has."""
         width = len(self._parts(column))
         absent = absent_cells(cells)
@@ -155,19 +155,19 @@ class RecordEncoder:
         if column.type in TEXTS:
             grams_of = self._gram_counts(cells)
             rows = np.repeat(np.arange(len(cells)), np.diff(grams_of.indptr))
-            weights = grams_of.data * self._rarity[self._texts.index(at)][grams_of.indices]
+            weights = grams_of.data * self._rarity[self._texts.index(field)][grams_of.indices]
             length = np.sqrt(np.bincount(rows, weights=weights.astype(np.float64) ** 2, minlength=len(cells)))
-            own, values = grams_of.indices.astype(np.int64), weights / np.maximum(length, 1e-12)[rows]
+            columns, values = grams_of.indices.astype(np.int64), weights / np.maximum(length, 1e-12)[rows]
         elif column.type == "category":
             rows, values = present, np.ones(present.size)
-            own = self._category_columns(column, [normal_form(cells[row], "text") for row in present])
+            columns = self._category_columns(column, [normal_form(cells[row], "text") for row in present])
         else:
-            block = self._numbers(at, column, [cells[row] for row in present])
+            block = self._numbers(field, column, [cells[row] for row in present])
             rows = np.repeat(present, block.shape[1])
-            own, values = np.tile(np.arange(block.shape[1]), present.size), block.ravel()
+            columns, values = np.tile(np.arange(block.shape[1]), present.size), block.ravel()
         return (
             np.concatenate([rows, absent_rows]),
-            np.concatenate([own, np.full(absent_rows.size, width - 1)]),
+            np.concatenate([columns, np.full(absent_rows.size, width - 1)]),
             np.concatenate([values, np.ones(absent_rows.size)]).astype(np.float32),
             width,
         )
@@ -179,7 +179,7 @@ class RecordEncoder:
             return np.array([places.get(cell, len(levels)) for cell in cells], dtype=np.int64)
         return np.array([_hashed(cell) % MOST_LEVELS for cell in cells], dtype=np.int64)
 
-    def _numbers(self, at: int, column: RecordColumn, cells: list[Any]) -> Float64:
+    def _numbers(self, field: int, column: RecordColumn, cells: list[Any]) -> Float64:
         values = np.array(cells, dtype=np.float64)
         if column.type == "place":
             latitude, longitude = np.radians(values.reshape(-1, 2)).T
@@ -193,7 +193,7 @@ class RecordEncoder:
             )
         if column.type == "boolean":
             return 2 * values[:, None] - 1
-        place = self._scaled.index(at)
+        place = self._scaled.index(field)
         # Bounded: a cell far beyond training would drown every other column.
         standard = np.clip((values - self._centre[place]) / self._scale[place], -1e3, 1e3)
         if column.type == "number":

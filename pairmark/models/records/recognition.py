@@ -97,37 +97,37 @@ def recognized(name: str, cells: Iterable[str], n: int) -> tuple[str, str] | Non
     ----------
     cells : distinct ones. n : how many cells there are, with those that repeat.
     """
-    of, named = _Cells(cells, n), header_kind(name)
-    if not of.texts:
+    column, named = _Cells(cells, n), header_kind(name)
+    if not column.texts:
         return None
-    several = [split(text) for text in of.texts]
+    several = [split(text) for text in column.texts]
     parts = [part for values in several if len(values) > 1 for part in values]
-    if len(parts) >= 2 * _SOME * len(of.texts):
+    if len(parts) >= 2 * _SOME * len(column.texts):
         contacts = _Cells(parts, n)
         if max(contacts.share(_EMAIL), contacts.share(_PHONE)) >= _MOSTLY:
             return "list", "several e-mail addresses or phone numbers in a cell"
-    if of.share(_EMAIL) >= _MOSTLY:
+    if column.share(_EMAIL) >= _MOSTLY:
         return "email", "e-mail addresses"
-    if of.share(_WEB) >= _MOSTLY and (
-        named == "web" or sum("www." in t or "://" in t for t in of.texts) >= _SOME * len(of.texts)
+    if column.share(_WEB) >= _MOSTLY and (
+        named == "web" or sum("www." in t or "://" in t for t in column.texts) >= _SOME * len(column.texts)
     ):
         return "web", "addresses of web sites"
-    written = sum(_PHONE_WRITING.search(text) is not None for text in of.texts) / len(of.texts)
-    if of.share(_PHONE) >= _MOSTLY and (
-        named == "phone" or (named is None and written >= 0.6 and not are_dates(of.texts))
+    written = sum(_PHONE_WRITING.search(text) is not None for text in column.texts) / len(column.texts)
+    if column.share(_PHONE) >= _MOSTLY and (
+        named == "phone" or (named is None and written >= 0.6 and not are_dates(column.texts))
     ):
         return "phone", "phone numbers"
-    if named == "postcode" and of.share(re.compile("[a-z0-9][a-z0-9 .-]{1,11}")) >= _MOSTLY:
+    if named == "postcode" and column.share(re.compile("[a-z0-9][a-z0-9 .-]{1,11}")) >= _MOSTLY:
         return "postcode", "its name, and short codes"
-    if named is None and of.share(_LETTERED_POSTCODE) >= _MOSTLY:
+    if named is None and column.share(_LETTERED_POSTCODE) >= _MOSTLY:
         return "postcode", "codes as of post offices"
-    if (named == "company" and of.share(_LETTERED) >= _MOSTLY) or (
-        named in (None, "name") and of.share(_FIRM) >= _OFTEN
+    if (named == "company" and column.share(_LETTERED) >= _MOSTLY) or (
+        named in (None, "name") and column.share(_FIRM) >= _OFTEN
     ):
         return "company", "its name" if named == "company" else "legal forms of companies"
-    with_number = of.share(_STREET)
-    if (named == "street" and (with_number >= _SOME or of.share_with(STREET_WORDS) >= _SOME)) or (
-        named is None and with_number >= _MOSTLY and _streets(of.texts) >= _SOME
+    with_number = column.share(_STREET)
+    if (named == "street" and (with_number >= _SOME or column.share_with(STREET_WORDS) >= _SOME)) or (
+        named is None and with_number >= _MOSTLY and _streets(column.texts) >= _SOME
     ):
         return "street", "numbers and names of streets"
     return None
@@ -157,10 +157,14 @@ def century_turn(cells: Iterable[str | None]) -> int:
     return latest % 100 + 1 if latest >= 2000 else TURN
 
 
-def _are_postcodes(of: _Cells) -> bool:
+def _are_postcodes(column: _Cells) -> bool:
     """Whether all are numbers of four or five digits, of one length and of which several rows have the same."""
-    digits = [text for text in of.texts if text.isdigit()]
-    if len(digits) < _MOSTLY * len(of.texts) or 1.2 * len(of.texts) > of.n or len(of.texts) < 20:
+    digits = [text for text in column.texts if text.isdigit()]
+    if (
+        len(digits) < _MOSTLY * len(column.texts)
+        or 1.2 * len(column.texts) > column.n
+        or len(column.texts) < 20
+    ):
         return False
     lengths = [len(text) for text in digits]
     years = sum(1850 <= int(text) <= 2100 for text in digits) > 0.5 * len(digits)
@@ -186,29 +190,29 @@ def link_kind(name: str, type: str, cells: Sequence[str], n: int) -> str:
     """
     if type not in ("name", "category", "text", "number"):
         return type
-    named, of = header_kind(name), _Cells(cells, n)
-    if type != "name" and named is None and _are_postcodes(of):
+    named, column = header_kind(name), _Cells(cells, n)
+    if type != "name" and named is None and _are_postcodes(column):
         return "postcode"
     if type == "number":
         return named if named in ("street", "postcode", "id", "degrees") else "number"
-    several = sum(len(words_of(text)) > 1 for text in of.texts) / max(len(of.texts), 1)
+    several = sum(len(words_of(text)) > 1 for text in column.texts) / max(len(column.texts), 1)
     if named in ("given", "surname", "city", "id", "street", "postcode", "company", "phone"):
         return named
-    if type == "text" and of.share(_AMOUNT) >= _MOSTLY and any("," in text for text in of.texts):
+    if type == "text" and column.share(_AMOUNT) >= _MOSTLY and any("," in text for text in column.texts):
         return "degrees" if named == "degrees" else "number"
     if type == "text":
-        short = sum(map(_is_code, of.texts))
+        short = sum(map(_is_code, column.texts))
         return (
             "id"
-            if short >= _MOSTLY * max(len(of.texts), 1)
+            if short >= _MOSTLY * max(len(column.texts), 1)
             else "name"
-            if named == "name" and several >= 0.5 and _words(of) <= 3
+            if named == "name" and several >= 0.5 and _words(column) <= 3
             else "text"
         )
-    is_given = sum(text in _GIVEN_NAMES for text in of.texts) >= 0.2 * max(len(of.texts), 1)
+    is_given = sum(text in _GIVEN_NAMES for text in column.texts) >= 0.2 * max(len(column.texts), 1)
     if type == "category":
-        return "name" if named == "name" else "given" if is_given and len(of.texts) > 10 else "category"
-    if named == "text" or of.share_with(_TITLE_WORDS) >= _SOME:
+        return "name" if named == "name" else "given" if is_given and len(column.texts) > 10 else "category"
+    if named == "text" or column.share_with(_TITLE_WORDS) >= _SOME:
         return "text"
     if several >= 0.5:
         return "name"
@@ -221,7 +225,11 @@ def common_kind(kinds: Sequence[str], cells: Sequence[Sequence[str | None]]) -> 
         return kinds[0]
     if "date" in kinds:
         others = [
-            cell for kind, of in zip(kinds, cells, strict=True) if kind != "date" for cell in of if cell
+            cell
+            for kind, column in zip(kinds, cells, strict=True)
+            if kind != "date"
+            for cell in column
+            if cell
         ]
         days = sum(spreadsheet_date(cell) is not None for cell in others)
         return "date" if days > _MOSTLY * len(others) else None
@@ -233,7 +241,9 @@ def common_kind(kinds: Sequence[str], cells: Sequence[Sequence[str | None]]) -> 
     if len(special) == 1 and special[0] not in ("boolean", "place"):
         return special[0]
     names = [kind for kind in kinds if kind in ("name", "given", "surname")]
-    if names and not any(kind == "text" and _are_numbered(of) for kind, of in zip(kinds, cells, strict=True)):
+    if names and not any(
+        kind == "text" and _are_numbered(column) for kind, column in zip(kinds, cells, strict=True)
+    ):
         return names[0]
     return "text" if "number" not in kinds and not special else None
 
@@ -253,5 +263,5 @@ def _is_code(text: str) -> bool:
     return n_digits >= max(sum(letters), 2) and max(letters, default=0) <= 4 and len(text) <= 42
 
 
-def _words(of: _Cells) -> float:
-    return sum(len(text.split()) for text in of.texts) / max(len(of.texts), 1)
+def _words(column: _Cells) -> float:
+    return sum(len(text.split()) for text in column.texts) / max(len(column.texts), 1)

@@ -38,10 +38,10 @@ def exact_dual(gram: Float64, codes: Int64, n_classes: int, C: float) -> tuple[F
 
     machines = [1] if n_classes == 2 else list(range(n_classes))
     weights, intercepts = np.zeros((len(machines), gram.shape[0])), np.zeros(len(machines))
-    for at, positive in enumerate(machines):
+    for number, positive in enumerate(machines):
         is_it = codes == positive
         if is_it.all() or not is_it.any():
-            intercepts[at] = 1.0 if is_it.any() else -1.0
+            intercepts[number] = 1.0 if is_it.any() else -1.0
             continue
         # Its bound on steps ends what does not settle; the machine at hand then serves.
         with warnings.catch_warnings():
@@ -49,8 +49,8 @@ def exact_dual(gram: Float64, codes: Int64, n_classes: int, C: float) -> tuple[F
             machine = SVC(kernel="precomputed", C=C, cache_size=_CACHE_MB, max_iter=_MAX_STEPS).fit(
                 gram, is_it
             )
-        weights[at, machine.support_] = machine.dual_coef_[0]
-        intercepts[at] = machine.intercept_[0]
+        weights[number, machine.support_] = machine.dual_coef_[0]
+        intercepts[number] = machine.intercept_[0]
     return weights, intercepts
 
 

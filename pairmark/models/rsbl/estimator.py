@@ -343,7 +343,7 @@ class RSBL(PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstimator):
             raise refuse("columns_0", None, f"is one of {n_layers} layers", f"{_MOST_LAYERS} at most")
         widths = [
             file.sizes["features"],
-            *(file.length(f"columns_{at}") for at in range(n_layers)),
+            *(file.length(f"columns_{layer}") for layer in range(n_layers)),
         ]
         if sum(widths) != file.facts.n_components:
             raise refuse(
@@ -355,36 +355,36 @@ class RSBL(PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstimator):
         n_classes = file.length("classes")
         if n_classes < 2:
             raise refuse("classes", None, f"has {n_classes} rows", "two or more")
-        sizes = {f"width of {at}": width for at, width in enumerate(widths)}
+        sizes = {f"width of {layer}": width for layer, width in enumerate(widths)}
         references = file.length("refs_0", 1)
         return sizes | {"machines": 1 if n_classes == 2 else n_classes, "references": references}
 
     def _parts(self) -> Mapping[str, Any]:
-        parts: dict[str, Any] = {f"refs_{at}": refs for at, refs in enumerate(self._refs)}
-        parts |= {f"columns_{at}": layer.columns for at, layer in enumerate(self.layers_)}
-        parts |= {f"counts_{at}": layer.counts for at, layer in enumerate(self.layers_)}
-        return parts | {f"final_rows_{at}": rows for at, rows in enumerate(self._final_rows or [])}
+        parts: dict[str, Any] = {f"refs_{number}": refs for number, refs in enumerate(self._refs)}
+        parts |= {f"columns_{number}": layer.columns for number, layer in enumerate(self.layers_)}
+        parts |= {f"counts_{number}": layer.counts for number, layer in enumerate(self.layers_)}
+        return parts | {f"final_rows_{number}": rows for number, rows in enumerate(self._final_rows or [])}
 
     def _read_parts(self, file: StoredState) -> None:
-        widths = [f"width of {at}" for at in range(len(file.facts.betas) + 1)]
+        widths = [f"width of {number}" for number in range(len(file.facts.betas) + 1)]
         self._refs, self.layers_ = [], []
-        for at, beta in enumerate(file.facts.betas):
-            refs = Array(kind="float32", shape=(widths[at], "references"))
-            columns = Array(kind="int64", shape=(widths[at + 1],), below="references")
-            counts = Array(kind="float64", shape=(widths[at + 1],), low=0)
-            self._refs.append(file.array(f"refs_{at}", refs))
+        for number, beta in enumerate(file.facts.betas):
+            refs = Array(kind="float32", shape=(widths[number], "references"))
+            columns = Array(kind="int64", shape=(widths[number + 1],), below="references")
+            counts = Array(kind="float64", shape=(widths[number + 1],), low=0)
+            self._refs.append(file.array(f"refs_{number}", refs))
             self.layers_.append(
                 Layer(
-                    columns=file.array(f"columns_{at}", columns),
-                    counts=file.array(f"counts_{at}", counts),
+                    columns=file.array(f"columns_{number}", columns),
+                    counts=file.array(f"counts_{number}", counts),
                     beta=beta,
                 )
             )
         self._final_rows = None
         if self.final == "1nn":
             self._final_rows = [
-                file.array(f"final_rows_{at}", Array(kind="float32", shape=(width, "rows")))
-                for at, width in enumerate(widths)
+                file.array(f"final_rows_{number}", Array(kind="float32", shape=(width, "rows")))
+                for number, width in enumerate(widths)
             ]
 
     def _relate(self, file: StoredState) -> None:

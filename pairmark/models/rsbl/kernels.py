@@ -98,13 +98,13 @@ def nearest(distances, place, k, out):
             if n_found == k and distance >= best[k - 1]:
                 continue
             # Insertion from the far end; a strict comparison keeps the reference of the smaller number in front.
-            at = min(n_found, k - 1)
-            while at > 0 and distance < best[at - 1]:
-                best[at] = best[at - 1]
-                out[i, at] = out[i, at - 1]
-                at -= 1
-            best[at] = distance
-            out[i, at] = t
+            slot = min(n_found, k - 1)
+            while slot > 0 and distance < best[slot - 1]:
+                best[slot] = best[slot - 1]
+                out[i, slot] = out[i, slot - 1]
+                slot -= 1
+            best[slot] = distance
+            out[i, slot] = t
             n_found = min(n_found + 1, k)
 
 

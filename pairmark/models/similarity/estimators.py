@@ -416,11 +416,11 @@ class SimilarityForest(SimilarityBase):
         """
         check_is_fitted(self)
         shares = importances(self.trees_, 2 * self._n_seen).reshape(2, -1)
-        own, of_axes = np.hsplit(shares, [self.n_features_in_])
+        of_features, of_axes = np.hsplit(shares, [self.n_features_in_])
         if self._axes is not None:
             weights = np.abs(self._axes.weights)
-            own = own + of_axes @ (weights / weights.sum(axis=0)).T
-        return own.reshape(-1)
+            of_features = of_features + of_axes @ (weights / weights.sum(axis=0)).T
+        return of_features.reshape(-1)
 
     @property
     def feature_importances_(self) -> Float64:

@@ -50,11 +50,11 @@ def path(tree: Tree, left: Float32, right: Float32, words: PairWords) -> dict[st
     steps, visits = [], list(_visits(tree, features))
     for cell, nodes, _ in visits:
         place = [int(tree.cells[cell, field]) for field in (layout.CELL_DEPTH, layout.CELL_POSITION)]
-        for at, above in nodes:
+        for node, above in nodes:
             steps.append(
                 {
-                    **_test(tree, at, words),
-                    "value": float(features[tree.features[at]]),
+                    **_test(tree, node, words),
+                    "value": float(features[tree.features[node]]),
                     "above": above,
                     "cell": place,
                 }
@@ -65,14 +65,14 @@ def path(tree: Tree, left: Float32, right: Float32, words: PairWords) -> dict[st
 def _visits(tree: Tree, features: Float32) -> Iterator[tuple[int, list[tuple[int, bool]], int]]:
     """Of each cell on a pair's way: the nodes met, each with whether the pair is above, and the child cell reached."""
     cell = 0
-    while (at := int(tree.cells[cell, layout.CELL_NODE])) >= 0:
+    while (node := int(tree.cells[cell, layout.CELL_NODE])) >= 0:
         nodes = []
-        while at >= 0:
-            above = bool(features[tree.features[at]] > tree.thresholds[at])
-            nodes.append((at, above))
-            at = int(tree.node_high[at] if above else tree.node_low[at])
-        yield cell, nodes, -1 - at
-        cell = -1 - at
+        while node >= 0:
+            above = bool(features[tree.features[node]] > tree.thresholds[node])
+            nodes.append((node, above))
+            node = int(tree.node_high[node] if above else tree.node_low[node])
+        yield cell, nodes, -1 - node
+        cell = -1 - node
 
 
 def forest(trees: Sequence[Tree], left: Float32, right: Float32, words: PairWords) -> dict[str, Any]:
@@ -136,11 +136,11 @@ def tree_data(tree: Tree, words: PairWords, *, depth: int) -> dict[str, Any]:
         cells.append(cell)
     nodes = [
         {
-            **_test(tree, at, words),
-            "low": _target(int(tree.node_low[at])),
-            "high": _target(int(tree.node_high[at])),
+            **_test(tree, node, words),
+            "low": _target(int(tree.node_low[node])),
+            "high": _target(int(tree.node_high[node])),
         }
-        for at in range(tree.features.size)
+        for node in range(tree.features.size)
     ]
     return {"max_depth": depth, "auc": tree.auc(), "cells": cells, "nodes": nodes}
 
@@ -149,8 +149,8 @@ def _target(child: int) -> dict[str, int]:
     return {"node": child} if child >= 0 else {"cell": -1 - child}
 
 
-def _test(tree: Tree, at: int, words: PairWords) -> dict[str, Any]:
-    return {**words.name(int(tree.features[at])), "threshold": float(tree.thresholds[at])}
+def _test(tree: Tree, node: int, words: PairWords) -> dict[str, Any]:
+    return {**words.name(int(tree.features[node])), "threshold": float(tree.thresholds[node])}
 
 
 def _cell(tree: Tree, number: int) -> dict[str, Any]:

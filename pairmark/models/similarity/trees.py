@@ -417,10 +417,12 @@ def _require_cells(state: StoredState, params: Mapping[str, Any]) -> None:
         require(
             np.where(split, in_tree, child == -1), "cells", child, "a later cell of the tree; -1 in a leaf"
         )
-        at = (child + roots[tree])[split]
-        fits = (depth[at] == depth[split] + 1) & (position[at] == 2 * position[split] + side)
+        child_cells = (child + roots[tree])[split]
+        fits = (depth[child_cells] == depth[split] + 1) & (
+            position[child_cells] == 2 * position[split] + side
+        )
         require(fits, "cells", child[split], "a child one level down, on its side")
-        np.add.at(parents, at, 1)
+        np.add.at(parents, child_cells, 1)
     parents[roots] += 1
     require(parents == 1, "cells", parents, "one cell that leads to each")
 

@@ -102,12 +102,14 @@ class BoostedTrees(NamedTuple):
         nodes = self.roots.copy()
         steps = np.zeros(features.size)
         while (inner := np.flatnonzero(self.features[nodes] >= 0)).size:
-            at = nodes[inner]
-            tested = self.features[at]
+            parents = nodes[inner]
+            tested = self.features[parents]
             value = features[tested]
-            goes_low = np.where(np.isnan(value), self.low_missing[at] == 1, value <= self.thresholds[at])
-            nodes[inner] = self.children[at] + ~goes_low
-            np.add.at(steps, tested, self.values[nodes[inner]] - self.values[at])
+            goes_low = np.where(
+                np.isnan(value), self.low_missing[parents] == 1, value <= self.thresholds[parents]
+            )
+            nodes[inner] = self.children[parents] + ~goes_low
+            np.add.at(steps, tested, self.values[nodes[inner]] - self.values[parents])
         begin = self.bias + self.values[self.roots].sum()
         start, end = expit(begin), expit(begin + steps.sum())
         return np.append(steps * (end - start) / (steps.sum() or 1.0), start)

@@ -108,25 +108,25 @@ def grow(
         cells[:] = 0.0
         for k in range(start, stop):
             row = rows[k]
-            own, its_g, its_h = codes[row], g[row], h[row]
-            for at in range(n_tried):
-                cell = cells[at, own[columns[at]]]
+            codes_of_row, its_g, its_h = codes[row], g[row], h[row]
+            for tried in range(n_tried):
+                cell = cells[tried, codes_of_row[columns[tried]]]
                 cell[0] += its_g
                 cell[1] += its_h
         best, feature, border, missing_low, middle = 1e-9, -1, 0, 1, 0.0
-        for at in range(n_tried):
+        for tried in range(n_tried):
             gain, where, side, between = _best_border(
-                cells[at], all_g, all_h, min_weight, ridge, directions[columns[at]]
+                cells[tried], all_g, all_h, min_weight, ridge, directions[columns[tried]]
             )
             if where >= 0 and gain > best:
-                best, feature, border, missing_low, middle = gain, columns[at], where, side, between
+                best, feature, border, missing_low, middle = gain, columns[tried], where, side, between
         if feature < 0:
             continue
         first, last = start, stop - 1
         while first <= last:
-            own = codes[rows[first], feature]
+            code = codes[rows[first], feature]
             # Parted from both ends, which needs no second list; the high side's rows change their order.
-            if (missing_low == 1) if own == MISSING else own <= border:
+            if (missing_low == 1) if code == MISSING else code <= border:
                 first += 1
             else:
                 rows[first], rows[last] = rows[last], rows[first]
@@ -134,14 +134,16 @@ def grow(
         features[node], bins[node], low_missing[node], children[node] = feature, border, missing_low, n_nodes
         direction = directions[feature] if border < MISSING - 1 else 0.0
         for side in range(2):
-            at = n_todo + side
-            todo[at, 0] = n_nodes + side
-            todo[at, 1], todo[at, 2] = (start, first) if side == 0 else (first, stop)
-            todo[at, 3] = level + 1
-            limits[at, 0], limits[at, 1] = lowest, highest
+            waiting = n_todo + side
+            todo[waiting, 0] = n_nodes + side
+            todo[waiting, 1], todo[waiting, 2] = (start, first) if side == 0 else (first, stop)
+            todo[waiting, 3] = level + 1
+            limits[waiting, 0], limits[waiting, 1] = lowest, highest
             if direction != 0.0:
                 # The side that may not be lower begins at the middle, where the other ends.
-                limits[at, 0 if (direction > 0.0) == (side == 1) else 1] = min(max(middle, lowest), highest)
+                limits[waiting, 0 if (direction > 0.0) == (side == 1) else 1] = min(
+                    max(middle, lowest), highest
+                )
         n_todo += 2
         n_nodes += 2
     return n_nodes
@@ -191,8 +193,8 @@ def score(rows, roots, bias, features, thresholds, low_missing, children, values
                         low_missing[node] == 1,
                     )
                     last, n_high = first, 0
-                    for at in range(first, stop):
-                        row = order[at]
+                    for k in range(first, stop):
+                        row = order[k]
                         value = column[row]
                         low = np.int64(value <= threshold or (missing_low and np.isnan(value)))
                         # Written to both sides; the place that is not taken is overwritten.
@@ -204,8 +206,8 @@ def score(rows, roots, bias, features, thresholds, low_missing, children, values
                         todo[n_todo, 0], todo[n_todo, 1], todo[n_todo, 2] = children[node] + 1, last, stop
                         n_todo += 1
                     node, stop = children[node], last
-                for at in range(first, stop):
-                    row = order[at]
+                for k in range(first, stop):
+                    row = order[k]
                     sums[row] += values[
                         _leaf(rows[start + row], node, features, thresholds, low_missing, children)
                     ]

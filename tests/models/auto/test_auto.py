@@ -227,7 +227,7 @@ def test_a_default_setting_is_left_for_one_that_is_ahead_beyond_chance(
 ) -> None:
     task = Graded({0.0: [0.5, 0.6, 0.6, 0.5], 1.0: other})
     candidate = Candidate(name="logistic", kind="metric", grid=({"shrinkage": 0.0}, {"shrinkage": 1.0}))
-    race = Race(task, at=(0.1,), shared={"n_jobs": 1})
+    race = Race(task, fprs=(0.1,), shared={"n_jobs": 1})
     (found,) = race.run([candidate])
     assert found.params == {"shrinkage": chosen}
     assert found.rates.shape == (8, 1)
@@ -296,7 +296,7 @@ def test_a_costly_candidate_leaves_halfway_behind_a_simpler_one_or_far_behind_an
     task = Graded({0.0: fair, 1.0: [rate - behind for rate in fair]})
     quick = Candidate(name="cosine", kind="metric", params={"shrinkage": 0.0})
     slow = Candidate(name="logistic", kind="metric", params={"shrinkage": 1.0}, cost=lambda data: cost)
-    race = Race(task, at=(0.1,), shared={"n_jobs": 1})
+    race = Race(task, fprs=(0.1,), shared={"n_jobs": 1})
     entries = {
         entry.candidate.name: entry
         for entry in race.run(sorted((quick, slow), key=lambda candidate: candidate.name != first))
@@ -320,7 +320,7 @@ def test_a_forest_of_new_identities_races_where_trees_over_the_ratio_help(
         Candidate(name=name, kind="metric", params={"shrinkage": number})
         for number, name in enumerate(("plda", "residual forest", "similarity forest"))
     ]
-    forest = Race(task, at=(0.1,), shared={"n_jobs": 1}).run(candidates)[-1]
+    forest = Race(task, fprs=(0.1,), shared={"n_jobs": 1}).run(candidates)[-1]
     assert (forest.status == "raced") == races
     assert races or forest.status == "skipped (trees over the ratio gain nothing)"
 
@@ -337,7 +337,7 @@ def test_the_cheapest_race_as_long_as_their_work_fits_the_budget() -> None:
         )
         for name, cost in costs.items()
     ]
-    race = Race(task, at=(0.1,), shared={"n_jobs": 1})
+    race = Race(task, fprs=(0.1,), shared={"n_jobs": 1})
     status = {one.candidate.name: one.status for one in race.run(candidates)}
     assert status == {
         "cosine": "skipped (budget)",

@@ -115,19 +115,19 @@ def list_matchings(
             if is_matched[u]:
                 continue
             free = 0
-            for at in range(start[u], start[u + 1]):
-                if not is_matched[neighbour[at]]:
+            for place in range(start[u], start[u + 1]):
+                if not is_matched[neighbour[place]]:
                     free += 1
             if free == 0:
                 continue
             left = int(uniform[b, k] * free)
-            for at in range(start[u], start[u + 1]):
-                if is_matched[neighbour[at]]:
+            for place in range(start[u], start[u + 1]):
+                if is_matched[neighbour[place]]:
                     continue
                 if left == 0:
                     is_matched[u] = True
-                    is_matched[neighbour[at]] = True
-                    matched[b, n] = edge[at]
+                    is_matched[neighbour[place]] = True
+                    matched[b, n] = edge[place]
                     n += 1
                     break
                 left -= 1

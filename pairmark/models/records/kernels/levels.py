@@ -127,14 +127,14 @@ def _split(text, separator):
 
 
 @inner_kernel
-def _part(text, separator, at):
+def _part(text, separator, number):
     start = 0
     for i in range(text.shape[0]):
         if text[i] == separator:
-            if at == 0:
+            if number == 0:
                 return text[start:i]
-            start, at = i + 1, at - 1
-    return text[start:] if at == 0 else text[:0]
+            start, number = i + 1, number - 1
+    return text[start:] if number == 0 else text[:0]
 
 
 @inner_kernel
@@ -173,10 +173,10 @@ def _either(a, rest, b, others, test):
 def _is_acronym(a, words, b, others):
     if (words.shape[0] > 1) == (others.shape[0] > 1) or min(a.shape[0], b.shape[0]) < 3:
         return False
-    short, long, of = (a, b, others) if a.shape[0] < b.shape[0] else (b, a, words)
-    same = short.shape[0] == of.shape[0]
-    for i in range(of.shape[0]):
-        same = same and short[i] == long[of[i, 0]]
+    short, long, parts = (a, b, others) if a.shape[0] < b.shape[0] else (b, a, words)
+    same = short.shape[0] == parts.shape[0]
+    for i in range(parts.shape[0]):
+        same = same and short[i] == long[parts[i, 0]]
     return same
 
 

@@ -76,19 +76,19 @@ def compare_numbers(a, b, left, right, columns, is_place, levels, places, out):
         for field in range(places.shape[0]):
             one = a[left[k], columns[field] : columns[field + 1]]
             other = b[right[k], columns[field] : columns[field + 1]]
-            x, y, own = one[0], other[0], out[k, places[field] :]
+            x, y, features = one[0], other[0], out[k, places[field] :]
             is_missing = np.isnan(x) or np.isnan(y)
             if is_place[field]:
-                own[0] = np.nan if is_missing else _kilometres(one, other)
-                near = EQUAL if own[0] <= EQUAL_KM else CLOSE if own[0] <= CLOSE_KM else APART
+                features[0] = np.nan if is_missing else _kilometres(one, other)
+                near = EQUAL if features[0] <= EQUAL_KM else CLOSE if features[0] <= CLOSE_KM else APART
                 out[k, levels[field]] = np.nan if is_missing else near
             elif is_missing:
-                own[:2] = np.nan
+                features[:2] = np.nan
             else:
                 larger, smaller = max(abs(x), abs(y)), min(abs(x), abs(y))
                 ratio = smaller / larger if larger != 0.0 else 1.0
-                own[0] = min(abs(x - y), LARGEST)
-                own[1] = ratio if (x < 0.0) == (y < 0.0) else -ratio
+                features[0] = min(abs(x - y), LARGEST)
+                features[1] = ratio if (x < 0.0) == (y < 0.0) else -ratio
 
 
 @kernel

@@ -73,30 +73,30 @@ def add_postings(rows, starts, stops, weights, considered, totals, touched):
 
 
 @kernel
-def compare_with_rivals(starts, others, scores, own, other, own_scores, out):
+def compare_with_rivals(starts, others, scores, row_of_pair, other, own_scores, out):
     """Of one side of some pairs: how many rivals score more, the best rival's score and the second's, NaN without.
 
     Parameters
     ----------
     starts : (n + 1,) int64; candidates of row r are ``others`` and ``scores`` from ``starts[r]`` to ``starts[r + 1]``.
-    own, other : (k,) int64, the row whose candidates are rivals, and the row on the other side, which is none.
+    row_of_pair, other : (k,) int64, the row whose candidates are rivals, and the row on the other side, which is none.
     own_scores : (k,) float64 of the pairs. out : (k, 3) float64.
     """
-    for at in range(own.shape[0]):
+    for k in range(row_of_pair.shape[0]):
         above, best, second = 0, -np.inf, -np.inf
-        for place in range(starts[own[at]], starts[own[at] + 1]):
-            if others[place] == other[at]:
+        for place in range(starts[row_of_pair[k]], starts[row_of_pair[k] + 1]):
+            if others[place] == other[k]:
                 continue
             score = scores[place]
-            if score > own_scores[at]:
+            if score > own_scores[k]:
                 above += 1
             if score > best:
                 best, second = score, best
             elif score > second:
                 second = score
-        out[at, 0] = above
-        out[at, 1] = best if best > -np.inf else np.nan
-        out[at, 2] = second if second > -np.inf else np.nan
+        out[k, 0] = above
+        out[k, 1] = best if best > -np.inf else np.nan
+        out[k, 2] = second if second > -np.inf else np.nan
 
 
 @kernel
@@ -114,9 +114,9 @@ def nominate_each(starts, terms, offsets, rows, worth, tables, is_alone, queries
     totals = np.zeros(tables.shape[0], dtype=np.int64)
     touched = np.empty(most_postings, dtype=np.int64)
     for query in range(queries.shape[0]):
-        own = queries[query]
+        asked = queries[query]
         left, size = most_postings, 0
-        for i in range(starts[own], starts[own + 1]):
+        for i in range(starts[asked], starts[asked + 1]):
             term = terms[i]
             n = offsets[term + 1] - offsets[term]
             if n > left:
@@ -126,7 +126,7 @@ def nominate_each(starts, terms, offsets, rows, worth, tables, is_alone, queries
                 continue
             for k in range(offsets[term], offsets[term + 1]):
                 row = rows[k]
-                if row == own or (tables[row] == tables[own] and is_alone[tables[own]]):
+                if row == asked or (tables[row] == tables[asked] and is_alone[tables[asked]]):
                     continue
                 if totals[row] == 0:
                     touched[size] = row

@@ -194,13 +194,13 @@ def compare_texts(a, b, n_a, n_b, left, right, places, out):
     row = np.empty(TEXT_CHARS + 1, dtype=np.int64)
     for k in range(left.shape[0]):
         for string in range(places.shape[0]):
-            p, q, own = string * n_a + left[k], string * n_b + right[k], out[k, places[string] :]
+            p, q, features = string * n_a + left[k], string * n_b + right[k], out[k, places[string] :]
             one, other = a.chars[a.starts[p] : a.starts[p + 1]], b.chars[b.starts[q] : b.starts[q + 1]]
             if one.shape[0] == 0 or other.shape[0] == 0:
-                own[:2] = np.nan
+                features[:2] = np.nan
                 continue
             one, other = one[:TEXT_CHARS], other[:TEXT_CHARS]
-            own[0], own[1] = jaro_winkler(one, other), levenshtein(one, other, row)
+            features[0], features[1] = jaro_winkler(one, other), levenshtein(one, other, row)
 
 
 @inner_kernel
@@ -208,10 +208,10 @@ def _is_inside(token, text):
     """Whether a token lies inside a text."""
     n = token.shape[0]
     for start in range(text.shape[0] - n + 1):
-        at = 0
-        while at < n and text[start + at] == token[at]:
-            at += 1
-        if at == n:
+        n_equal = 0
+        while n_equal < n and text[start + n_equal] == token[n_equal]:
+            n_equal += 1
+        if n_equal == n:
             return True
     return False
 

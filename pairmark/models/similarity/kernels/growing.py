@@ -173,14 +173,17 @@ def _gather_left(heap, pairs, borders, left_weights, spare):
             )
             if side[h] == LEFT:
                 left_weights[kind] += heap.sums[h, kind]
-                to = front
+                begin_of_leaf = front
                 front += n
             else:
                 back -= n
-                to = back
+                begin_of_leaf = back
             for t in range(n):
-                spare[0, to + t], spare[1, to + t] = rows[0, first + t], rows[1, first + t]
-                spare[2, to + t] = weight[first + t]
+                spare[0, begin_of_leaf + t], spare[1, begin_of_leaf + t] = (
+                    rows[0, first + t],
+                    rows[1, first + t],
+                )
+                spare[2, begin_of_leaf + t] = weight[first + t]
         begin = np.uint64(start)
         for t in range(np.uint64(stop - start)):
             rows[0, begin + t], rows[1, begin + t], weight[begin + t] = spare[0, t], spare[1, t], spare[2, t]
@@ -264,7 +267,7 @@ def best_split(histogram, bins, sums, costs, scratch):
     same_cost, different_cost = costs[0], costs[1]
     all_same, all_different = np.float64(sums[0]), np.float64(sums[1])
     scale = same_cost * different_cost
-    below, under, gains = scratch.low_sums[0], scratch.low_sums[1], scratch.gains
+    below_same, below_different, gains = scratch.low_sums[0], scratch.low_sums[1], scratch.gains
     n_tried = bins.shift.shape[0]
     bits = gains.view(np.int64)
     best_half, best_place, best_bin = np.int64(-1), np.int64(-1), np.int64(-1)
@@ -281,9 +284,9 @@ def best_split(histogram, bins, sums, costs, scratch):
         for b in range(size - np.uint64(1)):
             low_same = np.int32(low_same + same[offset + b])
             low_different = np.int32(low_different + different[offset + b])
-            below[b], under[b] = low_same, low_different
+            below_same[b], below_different[b] = low_same, low_different
         for b in range(size - np.uint64(1)):
-            s, d = np.float64(below[b]), np.float64(under[b])
+            s, d = np.float64(below_same[b]), np.float64(below_different[b])
             # Exactly 0 where a side is empty, and so is the gain.
             cross = (s * all_different - d * all_same) * scale
             low, high = (

@@ -96,37 +96,37 @@ def _walk(
     n,
     pair_map,
     alive,
-    at,
+    ends,
     active,
 ):
-    """Take the ``n`` pairs ``alive`` from the root of one tree to their leaves; ``at`` ends as node count + leaf."""
+    """Take the ``n`` pairs ``alive`` from the root of one tree to their leaves; ``ends`` become node count + leaf."""
     to_place = np.uint64(2 * CHILD_BITS + feature_bits)
     feature_mask = (np.uint64(1) << np.uint64(feature_bits)) - np.uint64(1)
     width = np.uint64(places.shape[1])
     cells = places.reshape(places.size)
     n_nodes = np.uint64(nodes.shape[0])
     for q in range(n):
-        at[alive[q]], active[q] = 0, alive[q]
+        ends[alive[q]], active[q] = 0, alive[q]
     n_active = np.uint64(n) if n_nodes > 0 else np.uint64(0)
     while n_active > 0:
         n_left = np.uint64(0)
         for q in range(n_active):
             p = np.uint64(active[q])
-            node = np.uint64(at[p])
+            node = np.uint64(ends[p])
             word = nodes[node]
             # Below zero, so with its upper bits set, where the pair's place is the higher one. A comparison here ends
             # as a branch that is a coin toss.
             feature = (word >> _TO_FEATURE) & feature_mask
             gap = (word >> to_place) - np.uint64(cells[p * width + feature])
-            to = (word >> ((gap >> _SIGN) & _CHILD_BITS)) & _CHILD
+            child = (word >> ((gap >> _SIGN) & _CHILD_BITS)) & _CHILD
             if gap == 0:
                 pair = start + np.int64(p)
                 a, b = left[pair * step_left], right[pair * step_right]
                 if _is_above(np.int64(feature), thresholds[node], a, b, pair_map):
-                    to = (word >> _CHILD_BITS) & _CHILD
-            at[p] = np.uint32(to)
+                    child = (word >> _CHILD_BITS) & _CHILD
+            ends[p] = np.uint32(child)
             active[n_left] = np.uint16(p)
-            n_left += np.uint64(to < n_nodes)
+            n_left += np.uint64(child < n_nodes)
         n_active = n_left
 
 
@@ -157,7 +157,7 @@ def score_pairs(
     width = 2 * left.shape[1]
     size = max(1, min(stop - start, BLOCK, max(BLOCK // 8, _PLACES // width)))
     places = np.empty((size, width), dtype=np.uint16)
-    at, active = np.empty(size, dtype=np.uint32), np.empty(size, dtype=np.uint16)
+    ends, active = np.empty(size, dtype=np.uint32), np.empty(size, dtype=np.uint16)
     alive = np.empty(size, dtype=np.uint16)
     sink = np.uint64(0)
     for first in range(start, stop, size):
@@ -180,13 +180,13 @@ def score_pairs(
                     sink += tree[i]
             _walk(
                 tree, thresholds[node_starts[t] : node_starts[t + 1]], feature_bits, places, left, right,
-                step_left, step_right, first, n_alive, pair_map, alive, at, active,
+                step_left, step_right, first, n_alive, pair_map, alive, ends, active,
             )  # fmt: skip
             leaves = values[value_starts[t] : value_starts[t + 1]]
             n_left = 0
             for q in range(n_alive):
                 p = np.uint64(alive[q])
-                total = out[first + p] + leaves[np.int64(at[p]) - n_nodes]
+                total = out[first + p] + leaves[np.int64(ends[p]) - n_nodes]
                 is_left = total + to_come[t + 1] >= least
                 out[first + p] = total if is_left else -np.inf
                 alive[n_left] = p
