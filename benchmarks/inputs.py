@@ -17,7 +17,7 @@ from benchmarks.common import Claim, Preset, Result
 from pairmark import Plda
 from pairmark.models.calibration.calibration import Calibration
 from pairmark.models.calibration.inputs import RowRanges
-from pairmark.models.calibration.monitor import DriftTest, StreamMonitor, moved_at_once
+from pairmark.models.calibration.monitor import DriftTest, StreamMonitor, describe_move
 from pairmark.models.core.arrays import Float32
 
 RATE = 0.01
@@ -183,7 +183,7 @@ def returning(n_rows: int, n: int) -> tuple[dict[str, float], dict[str, float]]:
                 alarms[traffic].append(np.isfinite(alarm(ranges, rows)))
                 kept = rows[~ranges.flags(rows)]
                 starts = range(0, min(len(kept), 12_000) - 600, 600)
-                requests[traffic] += [moved_at_once(ranges, kept[at : at + 600]) is not None for at in starts]
+                requests[traffic] += [describe_move(ranges, kept[at : at + 600]) is not None for at in starts]
     means = [
         {traffic: float(np.mean(found)) for traffic, found in each.items()} for each in (alarms, requests)
     ]
@@ -212,7 +212,7 @@ def collapsed(n: int) -> tuple[float, float, float]:
                 rows = X * np.float32(factor)
                 kept = rows[~ranges.flags(rows)][:1_200]
                 # Where hardly a row is left, hardly a pair can match.
-                told.append(len(kept) < 24 or moved_at_once(ranges, kept) is not None)
+                told.append(len(kept) < 24 or describe_move(ranges, kept) is not None)
     return float(np.isfinite(after).mean()), float(np.median(after)), float(np.mean(told))
 
 

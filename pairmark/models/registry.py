@@ -130,12 +130,12 @@ def load(path: str | os.PathLike[str], *, mmap: bool = True) -> Any:
     """
     artefact = read_artefact(path, mmap=mmap)
     try:
-        return restored(artefact)
+        return restore_learner(artefact)
     except ArtefactError as error:
         raise type(error)(f"{path}: {error}") from error
 
 
-def restored(artefact: Artefact) -> Any:
+def restore_learner(artefact: Artefact) -> Any:
     """The fitted learner that an artefact holds, once its state is found to be one that a fit writes; see `load`."""
     try:
         spec = spec_of(artefact.kind)

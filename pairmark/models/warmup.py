@@ -83,7 +83,7 @@ def warm() -> None:
                 if capability in capabilities_of(spec, estimator):
                     getattr(estimator, method)(X)
         # As it is served: arrays that were read from files are other arrays to numba than those that a fit made.
-        for fitted in (estimator, _stored(estimator)):
+        for fitted in (estimator, _store_and_load(estimator)):
             warm_loaded(fitted, spec.capabilities, accepts_sparse=spec.accepts_sparse)
         for way in _WAYS.get(spec.kind, ()):
             variant = spec.estimator(**{**spec.params().model_dump(), **small, **way}).fit(X, y)
@@ -91,7 +91,7 @@ def warm() -> None:
             variant.top_k(X[:2], X, 3)
 
 
-def _stored(estimator: Any) -> Any:
+def _store_and_load(estimator: Any) -> Any:
     """The learner as it is loaded from its artefact."""
     with TemporaryDirectory() as folder:
         save(estimator, Path(folder) / "model")

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.stats import norm
 
 from pairmark.models.calibration.records import cells_missing
-from pairmark.models.core.scores import SampleSets, scored
+from pairmark.models.core.scores import SampleSets, score_samples
 from pairmark.models.pairs.held_out import held_out_pairs
 from pairmark.models.pairs.lists import listed_units
 from pairmark.models.pairs.splits import split_data
@@ -371,7 +371,7 @@ class CellScorer:
         return sets
 
     def _subject_score(self, left: SampleSets, right: SampleSets, how: str) -> NDArray[np.float32]:
-        return scored(self._pair_score, left, right, how)
+        return score_samples(self._pair_score, left, right, how)
 
     def _pair_score(self, left: Any, right: Any) -> NDArray[np.float32]:
         numbers = np.arange(max(len(left), len(right)))

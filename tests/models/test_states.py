@@ -15,7 +15,7 @@ import pytest
 
 import pairmark
 from pairmark.models.core.artefact import Artefact, ArtefactError, read_artefact, write_artefact
-from pairmark.models.registry import learner_specs, restored
+from pairmark.models.registry import learner_specs, restore_learner
 from tests.models.test_learners import OF_KIND, SMALL, X, build, target, y
 
 SMALL_FOREST = {"n_estimators": 3, "max_depth": 4, "n_pairs": 500}
@@ -58,7 +58,7 @@ def artefact_of(model: Any) -> Artefact:
 
 def answers(artefact: Artefact) -> list[np.ndarray]:
     """What a loaded learner says, by every way there is to ask it. In a test with bounds checks, reads beyond fail."""
-    model, spec = restored(artefact), KINDS[artefact.kind]
+    model, spec = restore_learner(artefact), KINDS[artefact.kind]
     if spec.needs == "rankings":
         return [model.predict_scores(X[:6]), model.predict(X)]
     unavailable, said = getattr(model, "unavailable_", ()), []
@@ -132,7 +132,7 @@ def held_by(array: np.ndarray, values: tuple[int, ...]) -> list[int]:
 @pytest.mark.parametrize("variant", VARIANTS)
 class TestStates:
     def test_what_was_saved_is_loaded_and_answers_alike(self, variant: str, tmp_path: Path) -> None:
-        model = restored(saved(variant))
+        model = restore_learner(saved(variant))
         pairmark.save(model, tmp_path / "model")
         again = read_artefact(tmp_path / "model")
         for mine, theirs in zip(answers(saved(variant)), answers(again), strict=True):
@@ -157,7 +157,7 @@ class TestStates:
             # Records' patterns of one side are not in models of before.
             assert name in ("projection", "classes", "cluster_rows", "one_sided"), name
         with pytest.raises(ArtefactError, match="'stray' is none"):
-            restored(changed(artefact, "stray", np.zeros(3)))
+            restore_learner(changed(artefact, "stray", np.zeros(3)))
 
     def test_no_number_does_harm(self, variant: str) -> None:
         artefact = saved(variant)
@@ -187,9 +187,9 @@ class TestStates:
         artefact = saved(variant)
         for value in (-1, 0, 10**12, 4.5, "4", None, [4]):
             with pytest.raises(ArtefactError, match="n_features_in"):
-                restored(replace(artefact, meta={**artefact.meta, "n_features_in": value}))
+                restore_learner(replace(artefact, meta={**artefact.meta, "n_features_in": value}))
         with pytest.raises(ArtefactError, match="feature_names_in"):
-            restored(replace(artefact, meta={**artefact.meta, "feature_names_in": ["a"]}))
+            restore_learner(replace(artefact, meta={**artefact.meta, "feature_names_in": ["a"]}))
         for name, value in artefact.meta.items():
             if name == "feature_names_in":
                 continue
@@ -237,7 +237,7 @@ class TestKnownAttacks:
         inner = np.flatnonzero(cells[:, 2] >= 0)
         cells[inner[1], 2] = 0
         with pytest.raises(ArtefactError, match=r"'cells'|'node_"):
-            restored(changed(artefact, "cells", cells))
+            restore_learner(changed(artefact, "cells", cells))
 
 
 @pytest.mark.parametrize(
@@ -258,4 +258,4 @@ def test_a_child_at_the_end_of_the_number_range_is_refused() -> None:
     at = int(np.flatnonzero(artefact.arrays["features"] >= 0)[0])
     far = put(artefact.arrays["children"], np.iinfo(np.int64).max, at)
     with pytest.raises(ArtefactError, match="children"):
-        restored(changed(artefact, "children", far))
+        restore_learner(changed(artefact, "children", far))

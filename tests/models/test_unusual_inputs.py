@@ -26,7 +26,7 @@ from pairmark import (
     operating_point,
 )
 from pairmark.models.core.artefact import ArtefactError, read_artefact
-from pairmark.models.registry import restored
+from pairmark.models.registry import restore_learner
 from tests.models.saving import reloaded
 
 LEARNERS = (
@@ -227,7 +227,7 @@ def test_a_model_of_rows_with_holes_takes_them_and_is_saved_with_what_fills_them
     artefact = read_artefact(tmp_path / "model")
     artefact.arrays["missing-fill"] = np.zeros(5, dtype=np.float32)
     with pytest.raises(ArtefactError, match="missing-fill"):
-        restored(artefact)
+        restore_learner(artefact)
     # Other rows fill otherwise: an index of the one model is not one of the other.
     model.fill_ = model.fill_ + 1
     with pytest.raises(ValueError, match="made by another model"):

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from sklearn.base import BaseEstimator
 
 from pairmark.models.auto.candidates import RACING, Candidate, Data
-from pairmark.models.auto.race import FAR_AHEAD, Entry, fitted, to_the_end
+from pairmark.models.auto.race import FAR_AHEAD, Entry, fit_estimator, to_the_end
 from pairmark.models.classes.estimator import CLASSES
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64, Matrix
 from pairmark.models.core.artefact import ArtefactError, OutdatedModel
@@ -154,7 +154,7 @@ class AverageSimilarity(GroupedRows, BaseEstimator):
     def _learn_identities(self, rows: Float32, codes: Int64, identities: NDArray[Any]) -> None:
         self._begin()
         labels = identities[codes]
-        self.models_ = [fitted(model, rows, labels, self._groups) for model in self.models_]
+        self.models_ = [fit_estimator(model, rows, labels, self._groups) for model in self.models_]
 
     def _learn_pairs(self, left: Float32, right: Float32, same: Bool, weight: Float64) -> None:
         self._begin()
@@ -191,7 +191,7 @@ class AverageSimilarity(GroupedRows, BaseEstimator):
         return lambda left, right: self._mean([score(left, right) for score in scorers])
 
     def _index_arrays(self, vectors: Matrix) -> dict[str, Any]:
-        return _joined([model._index_arrays(vectors) for model in self.models_])
+        return _join_arrays([model._index_arrays(vectors) for model in self.models_])
 
     def _score_rows(self, queries: Matrix, index: GalleryIndex, rows: Rows) -> Float32:
         indexes = [
@@ -210,7 +210,7 @@ class AverageSimilarity(GroupedRows, BaseEstimator):
         states = [model.to_state() for model in self.models_]
         self.states_ = [meta for _, meta in states]
         own_arrays, facts = super().to_state()
-        return _joined([arrays for arrays, _ in states]) | own_arrays, facts
+        return _join_arrays([arrays for arrays, _ in states]) | own_arrays, facts
 
     def from_state(self, arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> Self:
         """This estimator, fitted with what `to_state` gave; see `Stateful.from_state`."""
@@ -227,16 +227,16 @@ class AverageSimilarity(GroupedRows, BaseEstimator):
         return hasattr(self, "models_")
 
 
-def _joined(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _join_arrays(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Arrays of every member, by its number and their names."""
     return {
         name: array
         for number, part in enumerate(parts)
-        for name, array in prefixed(part, f"{number}-").items()
+        for name, array in add_prefix(part, f"{number}-").items()
     }
 
 
-def prefixed(arrays: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+def add_prefix(arrays: Mapping[str, Any], prefix: str) -> dict[str, Any]:
     """Arrays with the prefix before their names."""
     return {f"{prefix}{name}": array for name, array in arrays.items()}
 

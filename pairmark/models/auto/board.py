@@ -29,7 +29,7 @@ def _simplest(means: Float64) -> int:
     )
 
 
-def _validated(entries: Sequence[Entry], best: Entry, folds: Sequence[Any]) -> Float64:
+def _validated_rates(entries: Sequence[Entry], best: Entry, folds: Sequence[Any]) -> Float64:
     """(n_folds, n_rates) TPR of racing: of the candidate that wins on the other folds of the repeat."""
     if best.nested_rates is not None:
         return best.nested_rates
@@ -92,7 +92,7 @@ def leaderboard(
             "reference_seconds": round(entry.work, 3),
         }
         if entry is best and n_judged:
-            nested = _validated(entries, best, folds)
+            nested = _validated_rates(entries, best, folds)
             line["validated_tpr"], line["validated_interval"] = _by_rate(nested, folds, fprs)
         if common > 1:
             deficit = entry.means[:common] - best.means[:common]

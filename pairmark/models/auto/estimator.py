@@ -16,7 +16,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from pairmark.models.auto.average import AVERAGE, average, model_of, prefixed, restore
+from pairmark.models.auto.average import AVERAGE, add_prefix, average, model_of, restore
 from pairmark.models.auto.board import leaderboard, winner
 from pairmark.models.auto.candidates import (
     CANDIDATES,
@@ -29,7 +29,7 @@ from pairmark.models.auto.candidates import (
     raced_rows,
     work_within,
 )
-from pairmark.models.auto.race import RACE_SHARE, Entry, IdentityTask, PairTask, Race, fitted
+from pairmark.models.auto.race import RACE_SHARE, Entry, IdentityTask, PairTask, Race, fit_estimator
 from pairmark.models.classes.estimator import CLASSES, SimilarityClasses, check_classes
 from pairmark.models.core.arrays import Bool, Float64, Int64
 from pairmark.models.core.artefact import ArtefactError
@@ -213,7 +213,7 @@ class SimilarityAuto(GroupedRows, BaseEstimator):
             ),
             data=self._data(rows, race_rows.size, n_classes, closed=protocol == "closed-set", pairs=False),
         )
-        self._race(task, seed, lambda model: fitted(model, rows, labels, groups))
+        self._race(task, seed, lambda model: fit_estimator(model, rows, labels, groups))
 
     def _learn_pairs(self, left: Any, right: Any, same: Bool, weight: Float64) -> None:
         a, b = _dense_enough(left), _dense_enough(right)
@@ -422,7 +422,7 @@ class SimilarityAuto(GroupedRows, BaseEstimator):
         arrays, facts = super().to_state()
         own_arrays, meta = self.model_.to_state()
         params = jsonable_params(_KINDS[self._kind], self.model_)
-        return arrays | prefixed(own_arrays, _WINNER), facts | {
+        return arrays | add_prefix(own_arrays, _WINNER), facts | {
             "model": {"kind": self._kind, "params": params, "meta": meta}
         }
 

@@ -44,7 +44,7 @@ _LEAST_COST = 0.3
 """Seconds that any candidate takes, when progress is told."""
 
 
-def fitted(estimator: Any, X: Any, y: Any, groups: Int64 | None) -> Any:
+def fit_estimator(estimator: Any, X: Any, y: Any, groups: Int64 | None) -> Any:
     """The estimator, fitted; with groups where it divides rows by itself."""
     return estimator.fit(X, y, groups) if isinstance(estimator, GroupedRows) else estimator.fit(X, y)
 
@@ -94,7 +94,7 @@ class IdentityTask:
 
     def _fit(self, estimator: Any, fold: Fold) -> None:
         groups = None if self.groups is None else self.groups[fold.train]
-        fitted(estimator, self.X[fold.train], self.codes[fold.train], groups)
+        fit_estimator(estimator, self.X[fold.train], self.codes[fold.train], groups)
 
     def plda_settings(self, estimator: Any) -> dict[str, Any]:
         """Parameters that it chose on the folds. Candidates share what they found of settings."""

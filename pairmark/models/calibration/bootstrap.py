@@ -94,7 +94,7 @@ def bootstrap_table(sample: PairSample, *, n_replicates: int = N_REPLICATES, see
     thresholds, stops = _grid(sample)
     if not stops.size or sample.n_units < ENOUGH_UNITS:
         return empty_table()
-    rate, variance, effective, largest_share = _observed(sample, stops)
+    rate, variance, effective, largest_share = _measure_sample(sample, stops)
     admitted = (_pairs_above(sample, stops) >= ENOUGH_PAIRS) & (effective >= ENOUGH_UNITS)
     if not admitted.any():
         return empty_table()
@@ -212,7 +212,7 @@ class _Dyads:
         return effective, largest_share
 
 
-def _observed(sample: PairSample, stops: Int64) -> tuple[Float64, Float64, Float64, Float64]:
+def _measure_sample(sample: PairSample, stops: Int64) -> tuple[Float64, Float64, Float64, Float64]:
     """Of the sample itself, at each stop: rate, its variance, effective units and the most matched unit's share."""
     if sample.rows_independent:
         n = len(sample.different)

@@ -165,7 +165,7 @@ class RowRanges:
         return _statistics(rows, self.scales)
 
 
-def scaled(rows: Any, scales: Float32) -> Float32:
+def scale_rows(rows: Any, scales: Float32) -> Float32:
     """Rows in units of the spread of each feature; a missing cell is the median."""
     result: Float32 = np.nan_to_num((rows - scales[0]) * scales[1]).astype(np.float32)
     return result
@@ -179,10 +179,12 @@ def _neighbours(rows: Any, people: NDArray[Any], first: Int64, scales: Float32) 
     if mates.shape[1] < MATES:
         return {}
     mates = mates[:, :: max(1, mates.shape[1] // 2_000)]
-    distances = np.linalg.norm(scaled(rows[mates[0]], scales) - scaled(rows[mates[1]], scales), axis=1)
+    distances = np.linalg.norm(
+        scale_rows(rows[mates[0]], scales) - scale_rows(rows[mates[1]], scales), axis=1
+    )
     most = max(16, min(MOST_PEOPLE, MOST_CELLS // max(1, rows.shape[1])))
     near = np.quantile(distances.astype(np.float64), [0.01, 0.99])
-    return {"people": scaled(rows[first[:most]], scales), "near": near}
+    return {"people": scale_rows(rows[first[:most]], scales), "near": near}
 
 
 def is_dense(rows: Any) -> bool:

@@ -1,7 +1,7 @@
 """Whether rows are still like those of the people who calibrated: for what single rows cannot show.
 
 Three tests. `DriftTest` looks at statistics of a stream of rows, in which a person counts once (`Returning`);
-`NearnessTest` at how near rows lie to each other; `moved_at_once` at one large request by itself.
+`NearnessTest` at how near rows lie to each other; `describe_move` at one large request by itself.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 from scipy.special import bdtrc
 
-from pairmark.models.calibration.inputs import STATISTICS, RowRanges, scaled
+from pairmark.models.calibration.inputs import STATISTICS, RowRanges, scale_rows
 from pairmark.models.core.arrays import Float32, Float64
 
 OUTER = 0.2
@@ -198,7 +198,7 @@ class StreamMonitor:
         if self.moved is not None:
             return
         if self._returning is not None:
-            own_rows = scaled(rows, self._ranges.scales)
+            own_rows = scale_rows(rows, self._ranges.scales)
             in_share, is_counted = np.transpose([self._returning.place(row) for row in own_rows])
             # People differ in how near their rows are: who sends most of them counts no more than others.
             self._nearness.observe(own_rows[is_counted], np.array(requests)[is_counted].tolist())
@@ -206,7 +206,7 @@ class StreamMonitor:
         self._drift.observe(rows)
 
 
-def moved_at_once(ranges: RowRanges | None, rows: Float32) -> str | None:
+def describe_move(ranges: RowRanges | None, rows: Float32) -> str | None:
     """How one request's rows, none of them flagged, are unlike the calibration's, in words; None: they may be like.
 
     While each row is another person's, beyond an edge with a chance of at most `TOLERATED`, the chance of an answer is
@@ -219,7 +219,7 @@ def moved_at_once(ranges: RowRanges | None, rows: Float32) -> str | None:
     if moved is None:
         return None
     # Only now is it worth the time to look at distances.
-    some = scaled(rows[:: -(-len(rows) // AT_ONCE)], ranges.scales)
+    some = scale_rows(rows[:: -(-len(rows) // AT_ONCE)], ranges.scales)
     near = [np.linalg.norm(some - row, axis=1) < ranges.near[0] for row in some]
     return None if np.mean(near, axis=1).max() > 0.5 else moved
 

@@ -339,7 +339,7 @@ class CalibrationRecords:
         if number is not None:
             prepared: Float32 = self.scores[number]
             return prepared
-        score = _compared(self, scorer) if (columns[0] == columns[1]).all() else None
+        score = _compare_subjects(self, scorer) if (columns[0] == columns[1]).all() else None
         if score is None:
             return self._scored_anew(columns, scorer)
         scores: Float32 = score(columns[0], np.arange(self.same.size))
@@ -370,7 +370,7 @@ def _natural(records: CalibrationRecords, scorer: Any) -> Bool:
 
 
 @lru_cache(maxsize=4)
-def _compared(records: CalibrationRecords, scorer: Any) -> Any:
+def _compare_subjects(records: CalibrationRecords, scorer: Any) -> Any:
     """What scores pairs again without columns, None where nothing does: of the last few calibrations, since it takes
     tens of megabytes."""
     if records.aggregation is not None:

@@ -219,17 +219,19 @@ class SimilarityClasses(GroupedRows, BaseEstimator):
                     margins = np.zeros(shown.shape)
                     parts = [deal == number for deal in deals for number in np.unique(deal)]
                     for test in (part for part in parts if not part.all()):
-                        learned = _learned(
+                        learned = _learn_classifier(
                             name, points[~test], shown[~test], strength, self.n_estimators // _FOLDS, seed
                         )
                         margins[test] += learned.margins(points[test], self.n_classes_) / self.deals
-                    loss, *calibration = _calibrated(margins, codes)
+                    loss, *calibration = _calibrate_margins(margins, codes)
                     # A strength that is not the default must fit better by as much as a row tells.
                     trials.append((loss + bool(trials) / codes.size, margins, (*calibration, strength)))
                 _, margins, setting = min(trials, key=lambda trial: trial[0])
                 right.append(_chances(margins, *setting[:2])[np.arange(codes.size), codes])
                 settings.append(setting)
-                self._models.append(_learned(name, points, shown, setting[2], self.n_estimators, seed))
+                self._models.append(
+                    _learn_classifier(name, points, shown, setting[2], self.n_estimators, seed)
+                )
         self.sharpness_, self.smoothing_, self.strength_ = np.array(settings, dtype=np.float64).T.copy()
         self.weights_ = _weights(np.array(right))
 
@@ -303,7 +305,7 @@ def check_classes(known: NDArray[Any] | None, y: ArrayLike) -> None:
         raise ValueError(_JOINED.format(f"class {str(unknown[0])[:80]!r} was not in training"))
 
 
-def _learned(
+def _learn_classifier(
     name: str, points: Float64, shown: Float64, strength: float, n_trees: int, seed: int
 ) -> _Plane | _Forest:
     """A classifier of standardized rows (n, d) and their classes (n, k); one without rows gets no chance."""
@@ -354,7 +356,7 @@ def _chances(margins: Float64, sharpness: float, smoothing: float) -> Float64:
     return np.asarray((1 - smoothing) * chances + smoothing / chances.shape[1])
 
 
-def _calibrated(margins: Float64, codes: Int64) -> tuple[float, float, float]:
+def _calibrate_margins(margins: Float64, codes: Int64) -> tuple[float, float, float]:
     """Loss, sharpness and smoothing: the softest that fit rows of these codes as well as any, up to one row's say."""
     rows, found = np.arange(codes.size), []
     for sharpness in _SHARPNESS:

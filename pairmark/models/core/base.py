@@ -299,7 +299,7 @@ class PairScorerMixin(Stateful):
         return self._subject_score(a, b, self._aggregation(aggregation))
 
     def _sets(self, samples: Samples, name: str) -> SampleSets:
-        rows, counts = subject_scores.joined(samples)
+        rows, counts = subject_scores.join_samples(samples)
         return SampleSets.of_rows(self._validated(rows, name), counts)
 
     # What a family with a score of its own for subjects replaces.
@@ -308,7 +308,7 @@ class PairScorerMixin(Stateful):
         return sets
 
     def _subject_score(self, left: Any, right: Any, how: str) -> Float32:
-        return subject_scores.scored(self._pair_score, left, right, how)
+        return subject_scores.score_samples(self._pair_score, left, right, how)
 
     def _aggregation(self, aggregation: str) -> str:
         if aggregation == "auto":
@@ -431,12 +431,12 @@ class PairScorerMixin(Stateful):
         for query in range(queries.shape[0]):
             best = search.TopRows(limits.k, limits.above)
             for start in range(0, len(index), SCORE_BLOCK):
-                rows = search.considered(start, min(start + SCORE_BLOCK, len(index)), limits.allowed)
-                numbers = search.numbered(rows)
+                rows = search.select_rows(start, min(start + SCORE_BLOCK, len(index)), limits.allowed)
+                numbers = search.number_rows(rows)
                 if numbers.size:
                     best.offer(numbers, self._score_rows(queries[query : query + 1], index, rows)[0])
             bests.append(best)
-        return search.padded(bests, limits.k)
+        return search.pad_results(bests, limits.k)
 
     def _as_index(self, gallery: Any) -> GalleryIndex:
         if not isinstance(gallery, GalleryIndex):
@@ -449,8 +449,8 @@ class PairScorerMixin(Stateful):
         return gallery
 
     def _indexed(self, vectors: Matrix, digest: str | None) -> GalleryIndex:
-        vectors = search.sealed(vectors)
-        arrays = {name: search.sealed(array) for name, array in self._index_arrays(vectors).items()}
+        vectors = search.seal_array(vectors)
+        arrays = {name: search.seal_array(array) for name, array in self._index_arrays(vectors).items()}
         return GalleryIndex(vectors=vectors, arrays=arrays, digest=digest)
 
     def _search_digest(self) -> str:

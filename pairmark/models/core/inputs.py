@@ -60,12 +60,12 @@ def refuse_placeholders(labels: Iterable[Any], counts: Iterable[int], what: str)
     if placeholders:
         raise ValueError(
             f"{sum(placeholders.values()):,} of {n_all:,} {what} name nobody, but have a word in its place "
-            f"({counted(placeholders)}): they would all be one person's. Leave them out, or give each a label of its "
-            "own; write the name in full if somebody is called so"
+            f"({describe_counts(placeholders)}): they would all be one person's. Leave them out, or give each a label "
+            "of its own; write the name in full if somebody is called so"
         )
 
 
-def counted(counts: Mapping[str, int]) -> str:
+def describe_counts(counts: Mapping[str, int]) -> str:
     """A few words with how often they occur, the most frequent first."""
     by_count = sorted(counts.items(), key=lambda item: -item[1])
     more = len(by_count) - _SHOWN

@@ -86,7 +86,7 @@ def unit_lengths(values, length):
 
 
 @kernel
-def projected(rows, mean, matrix, out):
+def project_rows(rows, mean, matrix, out):
     """``(rows - mean) @ matrix`` into the first columns of ``out``, summed in float64 in the order of the inputs."""
     d, width = matrix.shape
     sums = np.empty((_ROWS, width))

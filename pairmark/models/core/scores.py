@@ -172,7 +172,7 @@ class SampleSets:
         return SampleSets(rows=self.rows, index=self.index[index], counts=counts)
 
 
-def joined(samples: Samples) -> tuple[Any, Int64]:
+def join_samples(samples: Samples) -> tuple[Any, Int64]:
     """All samples in one matrix, and how many each subject has."""
     parts: list[Any] = [part if issparse(part) else np.asarray(part) for part in samples]
     if not parts:
@@ -213,7 +213,9 @@ def sides_of(n: int, m: int) -> tuple[int, int, int]:
     return max(n, m), int(n > 1), int(m > 1)
 
 
-def scored(score: Callable[[Any, Any], Float32], left: SampleSets, right: SampleSets, rule: str) -> Float32:
+def score_samples(
+    score: Callable[[Any, Any], Float32], left: SampleSets, right: SampleSets, rule: str
+) -> Float32:
     """Scores of subjects from scores of their samples.
 
     Parameters
@@ -235,11 +237,11 @@ def scored(score: Callable[[Any, Any], Float32], left: SampleSets, right: Sample
         width = np.repeat(m[part], cells[part])
         rows_a = left.index[np.repeat(starts_a[part], cells[part]) + cell // width]
         rows_b = right.index[np.repeat(starts_b[part], cells[part]) + cell % width]
-        out[part] = _combined(score(left.rows[rows_a], right.rows[rows_b]), ends, rule)
+        out[part] = _combine_scores(score(left.rows[rows_a], right.rows[rows_b]), ends, rule)
     return out
 
 
-def _combined(scores: Float32, ends: Int64, rule: str) -> Float32:
+def _combine_scores(scores: Float32, ends: Int64, rule: str) -> Float32:
     """One score from those of each ``scores[ends[i - 1]:ends[i]]``: one subject's samples by another's.
 
     They are sorted before they are summed: neither the order of samples nor which side is which changes a bit.

@@ -98,7 +98,7 @@ def open_index(folder: str | os.PathLike[str], digest: str, *, verify: bool = Fa
         )
     try:
         owner, n = artefact.meta["digest"], int(artefact.meta["rows"])
-        arrays = {name: sealed(array) for name, array in artefact.arrays.items()}
+        arrays = {name: seal_array(array) for name, array in artefact.arrays.items()}
         for name, shape in artefact.meta["sparse"].items():
             parts = tuple(arrays.pop(f"{name}.{part}") for part in _CSR_PARTS)
             arrays[name] = csr_array(parts, shape=tuple(shape), copy=False)
@@ -125,7 +125,7 @@ def state_digest(facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, 
     return digest.hexdigest()
 
 
-def sealed(array: Any) -> Any:
+def seal_array(array: Any) -> Any:
     """A read-only plain view: kernels then meet one kind of array, whether it was made here or mapped."""
     if issparse(array):
         return array
@@ -202,7 +202,7 @@ class TopRows:
         self.rows, self.scores = rows[order], scores[order]
 
 
-def padded(best: Sequence[TopRows], k: int) -> TopK:
+def pad_results(best: Sequence[TopRows], k: int) -> TopK:
     """The results of several queries as arrays."""
     rows = np.full((len(best), k), -1, dtype=np.intp)
     scores = np.full((len(best), k), -np.inf, dtype=np.float32)
@@ -214,14 +214,14 @@ def padded(best: Sequence[TopRows], k: int) -> TopK:
     return rows, scores
 
 
-def considered(start: int, stop: int, allowed: NDArray[np.bool_] | None) -> Rows:
+def select_rows(start: int, stop: int, allowed: NDArray[np.bool_] | None) -> Rows:
     """The rows of a block that are to be looked at: a slice where that is all of them."""
     if allowed is None or allowed[start:stop].all():
         return slice(start, stop)
     return start + np.flatnonzero(allowed[start:stop])
 
 
-def numbered(rows: Rows) -> NDArray[np.intp]:
+def number_rows(rows: Rows) -> NDArray[np.intp]:
     """Row numbers, from those or a slice."""
     return np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
 
@@ -356,7 +356,7 @@ def top_k_by_form(
     limits: SearchLimits,
 ) -> TopK:
     """`PairScorerMixin.top_k` by scanning; see `SearchForm`. ``score_rows`` : `PairScorerMixin._score_rows`."""
-    gallery = sealed(np.ascontiguousarray(form.gallery, dtype=np.float32))
+    gallery = seal_array(np.ascontiguousarray(form.gallery, dtype=np.float32))
     vectors = np.ascontiguousarray(form.queries, dtype=np.float32)
     n, width = gallery.shape
     longest = form.lengths if form.lengths is not None or form.measure != "inner" else lengths(gallery)
@@ -389,7 +389,7 @@ def top_k_by_form(
                     query_best.offer(numbers, score_rows(query, index, numbers)[0])
 
                 look_through(offer, partial(limit, form, width, scale), estimates[i, :size], mask, query_best)
-    return padded(best, limits.k)
+    return pad_results(best, limits.k)
 
 
 def _blocks(
@@ -401,7 +401,7 @@ def _blocks(
         numbers = np.flatnonzero(allowed)
         for at in range(0, numbers.size, _COPIED_ROWS):
             copied = numbers[at : at + _COPIED_ROWS]
-            yield copied, sealed(gallery[copied]), None
+            yield copied, seal_array(gallery[copied]), None
         return
     for start in range(0, n, BLOCK):
         block = slice(start, min(start + BLOCK, n))

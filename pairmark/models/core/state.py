@@ -120,7 +120,7 @@ class _Declared(NamedTuple):
 
 
 @cache
-def _declared(cls: Any) -> tuple[_Declared, ...]:
+def _declarations_of(cls: Any) -> tuple[_Declared, ...]:
     """What a class and its bases declare."""
     entries: dict[str, _Declared] = {}
     for base in reversed(cls.__mro__):
@@ -158,7 +158,7 @@ def _facts_model(cls: Any) -> type[Facts]:
 def _fact_fields(cls: Any, prefix: str = "", *, optional: bool = False) -> dict[str, Any]:
     """Type and default of each fact, those of records included."""
     fields: dict[str, Any] = {}
-    for entry in _declared(cls):
+    for entry in _declarations_of(cls):
         name = prefix + entry.name
         if isinstance(entry.marker, Fact):
             fields[name] = (entry.kind | None, None) if optional else (entry.kind, ...)
@@ -170,7 +170,7 @@ def _fact_fields(cls: Any, prefix: str = "", *, optional: bool = False) -> dict[
 def _write(record: Any, prefix: str, arrays: Arrays, facts: dict[str, Any]) -> None:
     """Add a record's arrays and facts to the file's, by name."""
     cls: Any = type(record)
-    for entry in _declared(cls):
+    for entry in _declarations_of(cls):
         name, value = prefix + entry.name, getattr(record, entry.attribute, None)
         if isinstance(entry.marker, Fact):
             facts[name] = value
@@ -225,7 +225,7 @@ class StoredState:
     def values(self, cls: Any, prefix: str = "") -> dict[str, Any]:
         """What a class declares, by attribute."""
         values: dict[str, Any] = {}
-        for entry in _declared(cls):
+        for entry in _declarations_of(cls):
             name = prefix + entry.name
             if isinstance(entry.marker, Fact):
                 values[entry.attribute] = getattr(self.facts, name)
@@ -238,7 +238,9 @@ class StoredState:
 
     def _has(self, cls: Any, prefix: str) -> bool:
         """Whether a record that may be missing is there, all of it."""
-        first = next(prefix + entry.name for entry in _declared(cls) if isinstance(entry.marker, Array))
+        first = next(
+            prefix + entry.name for entry in _declarations_of(cls) if isinstance(entry.marker, Array)
+        )
         facts = _fact_fields(cls, prefix)
         there = {first in self.arrays, *(getattr(self.facts, name) is not None for name in facts)}
         if len(there) > 1:

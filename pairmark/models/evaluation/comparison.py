@@ -68,7 +68,7 @@ def resolved_rates(n_different: int, target_fpr: float | None = None) -> tuple[f
     return rates or (min(RESOLVED / n_different, 0.5),)
 
 
-def judged_by(rates: Sequence[float]) -> str:
+def measure_in_words(rates: Sequence[float]) -> str:
     """What `compare_pairs` decides by, in words."""
     return "mean TPR at FPR " + ", ".join(f"{100 * rate:.3g} %" for rate in rates)
 
@@ -261,7 +261,7 @@ def ranking_baselines(X: Any, Y: ArrayLike, queries: Any, random_state: int = 0)
     ``constant``: one ranking for all, by how often each label goes before the others; ``borda of neighbours``: the
     same over the `NEIGHBOURS` nearest training rows, features scaled to unit variance. Each (m, k).
     """
-    rows, positions = _sampled(X, np.asarray(Y, dtype=np.float64), random_state)
+    rows, positions = _sample_rows(X, np.asarray(Y, dtype=np.float64), random_state)
     truth = np.asarray(Y, dtype=np.float64)
     near = _neighbours(rows, queries)
     return {
@@ -279,7 +279,7 @@ def _neighbours(X: Any, queries: Any) -> Int64:
     return np.asarray(index.kneighbors(scaler.transform(queries), return_distance=False), dtype=np.int64)
 
 
-def _sampled(X: Any, y: NDArray[Any], random_state: int) -> tuple[Any, NDArray[Any]]:
+def _sample_rows(X: Any, y: NDArray[Any], random_state: int) -> tuple[Any, NDArray[Any]]:
     limit = min(MAX_ROWS, max(1_000, _CELLS // max(1, X.shape[1])))
     if X.shape[0] <= limit:
         return X, y

@@ -9,7 +9,7 @@ from pairmark.models.core.compiled import kernel
 
 
 @kernel
-def measured(
+def measure_pairs(
     weight: Float64,
     is_same: Bool,
     ends: Int64,

@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from pairmark.models.calibration.finite_sample import student_interval
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
-from pairmark.models.evaluation.kernels import measured
+from pairmark.models.evaluation.kernels import measure_pairs
 from pairmark.models.pairs.samples import PairSample, Side, pair_sample
 
 FPR_TARGETS = (0.001, 0.01, 0.1)
@@ -335,7 +335,7 @@ class SortedPairs:
     ) -> tuple[Float64, Float64]:
         """Of these row weights, (AUC, EER, TPR at each target), and (2, G) FPR and TPR after ``record`` rows."""
         figures, rates = np.empty(2 + targets.size), np.empty((2, record.size))
-        measured(weight, self.is_same, self.ends, targets, record, figures, rates)
+        measure_pairs(weight, self.is_same, self.ends, targets, record, figures, rates)
         return figures, rates
 
     def weights_at(self, times: Float64) -> Float64 | None:

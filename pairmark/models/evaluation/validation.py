@@ -95,10 +95,10 @@ class Fold:
     def rates(self, square: NDArray[np.floating], fprs: tuple[float, ...] = JUDGED_FPR) -> Float64:
         """TPR at each FPR of a square of scores; NaN at rates that the fold's different pairs do not resolve."""
         same, different = self.of_pairs(square)
-        return np.where(resolved(different.size, fprs), tpr_at(same, different, fprs), np.nan)
+        return np.where(are_resolved(different.size, fprs), tpr_at(same, different, fprs), np.nan)
 
 
-def resolved(n_different: int, fprs: tuple[float, ...]) -> Bool:
+def are_resolved(n_different: int, fprs: tuple[float, ...]) -> Bool:
     """Which false positive rates, falling, so many different pairs resolve: one of them or more; always the first."""
     return np.asarray((n_different * np.array(fprs) >= 1) | (np.arange(len(fprs)) == 0))
 
@@ -110,7 +110,7 @@ def pooled_rates(scores: Sequence[PairScores], fprs: tuple[float, ...]) -> Float
     similarities without an upper bound look better than they are.
     """
     different = np.concatenate([different for _, different in scores])
-    borders = np.where(resolved(different.size, fprs), _thresholds(different, fprs), np.nan)
+    borders = np.where(are_resolved(different.size, fprs), _thresholds(different, fprs), np.nan)
     return np.array([_shares_above(same, borders) for same, _ in scores])
 
 
@@ -201,10 +201,10 @@ class GroupedRows(PairScorerMixin):
 def row_units(rows: Any, groups: Int64 | None) -> Int64:
     """(n,) numbers of what folds of shared classes may not split: equal rows (of dense ones), and rows of a group."""
     number = np.arange(rows.shape[0]) if bool(issparse(rows)) else distinct_rows(rows)[1]
-    return number if groups is None else _joined(number, groups)
+    return number if groups is None else _join_codes(number, groups)
 
 
-def _joined(a: Int64, b: Int64) -> Int64:
+def _join_codes(a: Int64, b: Int64) -> Int64:
     """(n,) numbers of what rows are of that share either code, at one or more removes."""
     n = int(a.max()) + 1
     return joined_groups(n + int(b.max()) + 1, a, n + b)[1][a]
@@ -213,7 +213,7 @@ def _joined(a: Int64, b: Int64) -> Int64:
 def dealt_units(units: Int64, codes: Int64, n_folds: int, random: np.random.Generator) -> Int64:
     """Fold of each row: whole units, those of each class spread evenly."""
     _, first, place = np.unique(units, return_index=True, return_inverse=True)
-    return dealt(codes[first], n_folds, random)[place]
+    return deal_entries(codes[first], n_folds, random)[place]
 
 
 def validation_folds(
@@ -248,7 +248,7 @@ def validation_folds(
             n_folds = 2
         n_folds = min(n_folds, int(counts.max()) // 2, np.unique(units).size)
     else:
-        units = codes if groups is None else _joined(codes, groups)
+        units = codes if groups is None else _join_codes(codes, groups)
         # Those that have pairs first, so that every part has its share of them.
         single = ~np.isin(np.arange(units.max() + 1), units[counts[codes] > 1])
         n_folds = min(FOLDS, int(np.count_nonzero(~single)), single.size // 2)
@@ -256,7 +256,11 @@ def validation_folds(
         return [] if closed else validation_folds(codes, "closed-set", random, groups=groups)
     folds = []
     for repeat in range(repeats):
-        part = dealt_units(units, codes, n_folds, random) if closed else dealt(single, n_folds, random)[units]
+        part = (
+            dealt_units(units, codes, n_folds, random)
+            if closed
+            else deal_entries(single, n_folds, random)[units]
+        )
         for number in range(n_folds):
             train, test = np.flatnonzero(part != number), np.flatnonzero(part == number)
             test = _sample_rows(test, codes, random, JUDGED_ROWS)
@@ -283,7 +287,7 @@ def some_rows(codes: Int64, random: np.random.Generator, limit: int) -> Int64:
     return _sample_rows(np.arange(codes.size), codes, random, limit)
 
 
-def dealt(key: NDArray[Any], n_folds: int, random: np.random.Generator) -> Int64:
+def deal_entries(key: NDArray[Any], n_folds: int, random: np.random.Generator) -> Int64:
     """Fold of each entry: entries of equal keys, in random order, spread evenly over the folds."""
     order = random.permutation(key.size)
     order = order[np.argsort(key[order], kind="stable")]

@@ -109,7 +109,7 @@ def distances(space: Space, weighing: Weighing, A: GhostPoints, B: GhostPoints) 
     from pairmark.models.ghost import kernels
 
     out = np.zeros((len(A), len(B)))
-    kernels.weighted(A.raw, B.raw, True, weighing.columns, weighing.features, out)
+    kernels.add_weighted_distances(A.raw, B.raw, True, weighing.columns, weighing.features, out)
     for name, weight in weighing.pairs.items():
         out += weight * space.pair_values(name, A, B, grid=True)
     return out

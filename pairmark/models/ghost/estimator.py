@@ -596,7 +596,9 @@ class Ghost(PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstimator):
         self._check_pairs()
         a, b = (np.require(one_of_equals(side), requirements=["C", "W"]) for side in (left, right))
         out = np.zeros(left.shape[0])
-        kernels.weighted(a, b, False, self._weighing.columns, self._weighing.features, out[:, None])
+        kernels.add_weighted_distances(
+            a, b, False, self._weighing.columns, self._weighing.features, out[:, None]
+        )
         if self._weighing.pairs:
             A, B = self._space.points(a), self._space.points(b)
             for name, weight in self._weighing.pairs.items():

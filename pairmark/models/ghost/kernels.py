@@ -19,7 +19,7 @@ HUB_LIMIT = 16.0
 
 
 @kernel
-def _weighted(a, b, columns, weights):
+def _weighted_distance(a, b, columns, weights):
     total = 0.0
     for j in range(columns.shape[0]):
         i = columns[j]
@@ -28,7 +28,7 @@ def _weighted(a, b, columns, weights):
 
 
 @kernel
-def weighted(A, B, grid, columns, weights, out):
+def add_weighted_distances(A, B, grid, columns, weights, out):
     """Add sums of weighted feature distances, of every row of A with every row of B, to ``out`` (n_a, n_b).
 
     Without ``grid`` of pairs of rows, (n, 1), in which a side's only row meets all of the other's.
@@ -37,7 +37,7 @@ def weighted(A, B, grid, columns, weights, out):
     for p in range(out.shape[0]):
         for q in range(out.shape[1]):
             i, j = (p, q) if grid else (p * step_a, p * step_b)
-            out[p, q] += _weighted(A[i], B[j], columns, weights)
+            out[p, q] += _weighted_distance(A[i], B[j], columns, weights)
 
 
 @kernel
@@ -154,7 +154,7 @@ def _distance(code, p, a, b):
 
 @kernel
 def distances(code, power, A, B, grid, out):
-    """A named distance of rows, as `weighted` pairs them."""
+    """A named distance of rows, as `add_weighted_distances` pairs them."""
     step_a, step_b = np.int64(A.shape[0] > 1), np.int64(B.shape[0] > 1)
     for p in range(out.shape[0]):
         for q in range(out.shape[1]):

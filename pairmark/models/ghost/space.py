@@ -328,7 +328,7 @@ class Space:
     def graph_distances(self, A: GhostPoints, B: GhostPoints) -> Float32:
         """The sum of all scaled feature distances, by which points are linked (section 3.9)."""
         out = np.zeros((len(A), len(B)))
-        kernels.weighted(A.raw, B.raw, True, self._all_features, self.inverse, out)
+        kernels.add_weighted_distances(A.raw, B.raw, True, self._all_features, self.inverse, out)
         return np.minimum(out, np.finfo(np.float32).max / 8).astype(np.float32)
 
     def pair_values(self, name: str, A: GhostPoints, B: GhostPoints, *, grid: bool = False) -> Float64:
@@ -352,7 +352,7 @@ class Space:
             direct = np.full(out.shape, np.inf)
             if graph.facts.by_features:
                 direct[:] = 0.0
-                kernels.weighted(A.raw, B.raw, grid, self._all_features, self.inverse, direct)
+                kernels.add_weighted_distances(A.raw, B.raw, grid, self._all_features, self.inverse, direct)
             kernels.paths_between(
                 graph.paths, graph.facts.far, a.places, a.lengths, b.places, b.lengths, grid, direct, out
             )

@@ -15,13 +15,25 @@ from pairmark.models.core.progress import report
 from pairmark.models.core.spec import LearnerSpec, RandomState, Threads, document_parameters
 from pairmark.models.core.state import Array, Fact, StateRecord, StoredState, refuse
 from pairmark.models.evaluation.rankings import Aggregation, kendall_tau, pairwise_shares, positions_of
-from pairmark.models.label_ranking.base import RankerBase, TrainingRankings, aggregated, n_pairs, spread_seeds
+from pairmark.models.label_ranking.base import (
+    RankerBase,
+    TrainingRankings,
+    aggregate_shares,
+    n_pairs,
+    spread_seeds,
+)
 from pairmark.models.label_ranking.pairwise import (
     LogisticPairs,
     problems_of,
     square,
 )
-from pairmark.models.label_ranking.trees import GrowOptions, Trees, completed, grow_trees, require_trees
+from pairmark.models.label_ranking.trees import (
+    GrowOptions,
+    Trees,
+    complete_rankings,
+    grow_trees,
+    require_trees,
+)
 
 _TREES = 50
 """Of each forest; twice as many cost twice as much, and the blend is no better."""
@@ -255,7 +267,9 @@ class LabelRankingAuto(RankerBase):
             report(0.8 + 0.2 * (number + 1) / len(weights), f"learning {name}")
 
     def _examples(self, X: Float32, rankings: TrainingRankings, seed: int) -> Examples:
-        return Examples(X=X, positions=rankings.positions, targets=completed(X, rankings, seed, self.n_jobs))
+        return Examples(
+            X=X, positions=rankings.positions, targets=complete_rankings(X, rankings, seed, self.n_jobs)
+        )
 
     def _settle(self, weights: dict[str, float], blend: Any, validation: Float32) -> None:
         self.weights_ = weights
@@ -277,7 +291,7 @@ class LabelRankingAuto(RankerBase):
         blend = np.zeros((X.shape[0], self.n_labels_, self.n_labels_))
         for name, weight in self.weights_.items():
             blend += weight * self.members_[name].shares(X)
-        return aggregated(blend, self.aggregation_)
+        return aggregate_shares(blend, self.aggregation_)
 
     def _restored(self) -> None:
         # Adding up the blend in another order would change its last bits.
@@ -300,7 +314,7 @@ class LabelRankingAuto(RankerBase):
 
 
 def _taus(before: Float64, validation: Float32, aggregation: str) -> Float64:
-    return kendall_tau(validation.astype(np.float64), positions_of(aggregated(before, aggregation)))
+    return kendall_tau(validation.astype(np.float64), positions_of(aggregate_shares(before, aggregation)))
 
 
 def _tau(before: Float64, validation: Float32, aggregation: str) -> float:

@@ -250,7 +250,7 @@ def rank_checked(ranker: RankerBase, X: Float32) -> tuple[Positions, Float64]:
     return ranker._in_caller_order(positions_of(scores)), ranker._in_caller_order(scores)
 
 
-def aggregated(before: Float64, aggregation: str) -> Float64:
+def aggregate_shares(before: Float64, aggregation: str) -> Float64:
     """Scores, (n, k), by which pairwise shares are ranked.
 
     ``borda``: mean share of wins. ``copeland``: labels beaten; equal numbers by Borda.

@@ -16,7 +16,7 @@ from pairmark.models.core.arrays import Bool, Float32, Float64
 from pairmark.models.core.progress import report
 from pairmark.models.core.spec import Classifier, LearnerSpec, RandomState, Threads, document_parameters
 from pairmark.models.core.state import Array, State, StateRecord, StoredState
-from pairmark.models.label_ranking.base import RankerBase, TrainingRankings, aggregated, spread_seeds
+from pairmark.models.label_ranking.base import RankerBase, TrainingRankings, aggregate_shares, spread_seeds
 from pairmark.models.label_ranking.trees import (
     GrowOptions,
     Trees,
@@ -337,7 +337,7 @@ class PairwiseLabelRanker(RankerBase):
 
     def _scores(self, X: Float32) -> Float64:
         before = square(self.models_.shares(X), self.modelled_, self.constant_, self.n_labels_)
-        return aggregated(before, self.aggregation)
+        return aggregate_shares(before, self.aggregation)
 
     def to_state(self) -> State:
         """As `Stateful.to_state`; a `ValueError` when the classifier is one of the user's own."""

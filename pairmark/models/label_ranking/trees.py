@@ -19,7 +19,7 @@ from pairmark.models.label_ranking import kernels
 from pairmark.models.label_ranking.base import (
     RankerBase,
     TrainingRankings,
-    aggregated,
+    aggregate_shares,
     completed_targets,
     spread_seeds,
 )
@@ -160,7 +160,7 @@ def grow_trees(
     return end_to_end([tree for tree, _ in results]), np.stack([in_sample for _, in_sample in results])
 
 
-def completed(X: Float32, rankings: TrainingRankings, seed: int, n_jobs: int | None) -> Float64:
+def complete_rankings(X: Float32, rankings: TrainingRankings, seed: int, n_jobs: int | None) -> Float64:
     """Targets of rankings, incomplete ones filled row by row with what a forest of other rows expects.
 
     Random borders and small leaves: of all that was tried these lost least where half of the labels are missing.
@@ -425,7 +425,7 @@ class _TreesBase(RankerBase):
 
     def _learn(self, X: Float32, rankings: TrainingRankings, random: np.random.RandomState) -> None:
         options, seeds = self._options(), spread_seeds(random, self.n_estimators)
-        targets = completed(X, rankings, spread_seeds(random, 1)[0], self.n_jobs)
+        targets = complete_rankings(X, rankings, spread_seeds(random, 1)[0], self.n_jobs)
         self.positions_, self.targets_ = rankings.positions, targets
         self.trees_, _ = grow_trees(
             X,
@@ -440,7 +440,7 @@ class _TreesBase(RankerBase):
     def _scores(self, X: Float32) -> Float64:
         if self.aggregation == "mean":
             return -self.trees_.means(X, self.targets_) / 2.0
-        return aggregated(self.trees_.votes(X, self.positions_, self.targets_), self.aggregation)
+        return aggregate_shares(self.trees_.votes(X, self.positions_, self.targets_), self.aggregation)
 
     def _relate(self, file: StoredState) -> None:
         super()._relate(file)

@@ -21,7 +21,7 @@ from pairmark.models.linking.cells import BEYOND, Cells, give
 from pairmark.models.linking.constraints import Constraints
 from pairmark.models.linking.entities import MAX_RECORDS, entities
 from pairmark.models.linking.mixture import Mixture, chances
-from pairmark.models.linking.share import FalseShare, calibrated, share_of, unknown
+from pairmark.models.linking.share import FalseShare, calibrate_matches, share_of, unknown
 from pairmark.models.linking.sides import Sides
 from pairmark.models.linking.symbols import symbols_of, words_of
 from pairmark.models.linking.texts import LEAST_SCORE, link_texts, read_texts, texts_or_columns
@@ -242,7 +242,7 @@ class Linking:
             some = symbols_of(learned, len(self.fields)), n * step
             fitted = mixture.fit(columns, *some, self.sides.n_pairs, self.sides.n_rows)
             is_full = fitted.is_full(self.sides.n_pairs, self.sides.n_rows)
-            self.model = calibrated(fitted, *some)
+            self.model = calibrate_matches(fitted, *some)
         assert self.model is not None
         self._compared = symbols, counts
         codes = {name: of for name, of in words.items() if name != "n"}
@@ -419,8 +419,8 @@ class Linking:
         for side, other in (("a", "b"), ("b", "a")):
             self.connection.execute(
                 f"INSERT INTO scored (a, b, score) SELECT "
-                f"{'t.row, f.b' if side == 'a' else 'f.a, t.row'}, score FROM twins t JOIN (SELECT scored.* FROM scored "
-                f"LEFT JOIN members x ON x.row = a LEFT JOIN members y ON y.row = b "
+                f"{'t.row, f.b' if side == 'a' else 'f.a, t.row'}, score FROM twins t JOIN (SELECT scored.* FROM "
+                f"scored LEFT JOIN members x ON x.row = a LEFT JOIN members y ON y.row = b "
                 f"WHERE {side} IN (SELECT first FROM twins) AND {other} NOT IN (SELECT row FROM twins) "
                 f"QUALIFY row_number() OVER (PARTITION BY {side} ORDER BY coalesce(x.first = y.first, false) DESC, "
                 f"score DESC, {other}) = 1) f ON t.first = f.{side} "

@@ -60,7 +60,7 @@ def entities(
     label = connected_components(joined_by, directed=False)[1].astype(np.int64)
     surest = np.lexsort((b, a, -scores))
     ends = np.stack([np.append(one, left[surest]), np.append(other, right[surest])], axis=1)
-    label = _bounded(label, ends)
+    label = _bound_components(label, ends)
     sizes = np.bincount(label, minlength=1)
     table = np.full(n, -1) if exclusive is None else exclusive(rows)
     one_of, other_of = _pairs_inside(label, sizes)
@@ -95,11 +95,11 @@ def entities(
         for x, y in np.stack([np.searchsorted(records, side[is_apart]) for side in parted], axis=1):
             between[x, y] = between[y, x] = min(_APART, between[x, y])
         pairs = np.searchsorted(records, ends[steps])
-        root[records] = records[_merged(between, pairs, is_said[steps], table[records], most)]
+        root[records] = records[_merge_groups(between, pairs, is_said[steps], table[records], most)]
     return rows, np.asarray(rows[root])
 
 
-def _merged(between: Float64, pairs: Int64, is_said: Bool, table: Int64, most: int) -> Int64:
+def _merge_groups(between: Float64, pairs: Int64, is_said: Bool, table: Int64, most: int) -> Int64:
     """The first member of the group of each member, where pairs are merged in order."""
     n = between.shape[0]
     root = np.arange(n)
@@ -138,7 +138,7 @@ def _pairs_inside(label: Int64, sizes: Int64) -> Pairs:
     return one, other
 
 
-def _bounded(label: Int64, ends: Int64) -> Int64:
+def _bound_components(label: Int64, ends: Int64) -> Int64:
     """Labels of components of `MAX_RECORDS` at most: larger ones lose their weakest links."""
     is_large = (np.bincount(label, minlength=1) > MAX_RECORDS)[label]
     if not is_large.any():

@@ -65,7 +65,7 @@ class ListedPairs:
     same: Bool
 
     def units(self, n: int) -> Int64:
-        return _joined(self.a[self.same], self.b[self.same], n)
+        return _join_links(self.a[self.same], self.b[self.same], n)
 
     def count(self, entity: Int64, units: Int64, tables: Int64, within: bool) -> _Counts:
         made = entity[self.a] == entity[self.b]
@@ -184,7 +184,7 @@ def evaluate_links(
         confidence=confidence,
         entities=int(np.count_nonzero(np.bincount(units[units != UNKNOWN]) > 1)),
         decided=figures(entity, None),
-        by_cut=tuple(figures(_joined(a[kept], b[kept], n), cut) for cut, kept in above),
+        by_cut=tuple(figures(_join_links(a[kept], b[kept], n), cut) for cut, kept in above),
     )
 
 
@@ -210,10 +210,10 @@ def draw_cuts(evaluation: Mapping[str, Any], format: Format, title: str) -> byte
 
 def identities_of(a: Int64, b: Int64, n: int) -> Identities:
     """Of all pairs of ``n`` rows that are the same, what each row is a record of: what is joined is one."""
-    return Identities(_joined(a, b, n))
+    return Identities(_join_links(a, b, n))
 
 
-def _joined(a: Int64, b: Int64, n: int) -> Int64:
+def _join_links(a: Int64, b: Int64, n: int) -> Int64:
     graph = coo_array((np.ones(len(a)), (a, b)), shape=(n, n))
     return np.asarray(connected_components(graph, directed=False)[1], dtype=np.int64)
 

@@ -324,7 +324,7 @@ def _part_levels(columns: Sequence[Column]) -> NDArray[Any]:
     return np.array([_IN_PART.get(column.role, WEAK) for column in columns])
 
 
-def _unshared(columns: Sequence[Column], in_part: Float64) -> Float64:
+def _unshared_ratios(columns: Sequence[Column], in_part: Float64) -> Float64:
     """(d, SYMBOLS) likelihood ratio of relatives against strangers, where they do not agree as matches do."""
     level = _part_levels(columns)[:, None]
     u = np.stack([column.u for column in columns])
@@ -344,7 +344,7 @@ def _tables(
         is_average = np.array([column.role in of_kind[kind].averaged for column in columns])
         r = np.where(is_average[:, None], average, ratios)
         s = shared[number][:, None]
-        other = _unshared(columns, in_part[number]) if kind in _RELATED else 1.0
+        other = _unshared_ratios(columns, in_part[number]) if kind in _RELATED else 1.0
         out[number] = np.log(s * r + (1 - s) * other)
     return out.reshape(len(kinds), -1)
 
@@ -421,7 +421,7 @@ def fit(
             expected = np.bincount(flat, weights=np.repeat(posterior[number], d), minlength=d * SYMBOLS)
             expected = expected.reshape(d, SYMBOLS)
             s = shared[number][:, None]
-            unshared = _unshared(columns, in_part[number]) if names[number] in _RELATED else 1.0
+            unshared = _unshared_ratios(columns, in_part[number]) if names[number] in _RELATED else 1.0
             # Of each symbol, the part that is as in matches: s R / (s R + 1 - s).
             rest = expected * (1 - s) * unshared / ratios[number]
             agreeing = expected - rest

@@ -12,7 +12,7 @@ import numpy as np
 
 from pairmark.models.core.arrays import Float64
 from pairmark.models.records.compare import KINDS
-from pairmark.models.records.compare.normal import folded, words_of
+from pairmark.models.records.compare.normal import fold_cell, words_of
 
 _FEWEST, _PLAIN, _LIKELY = 5, 0.1, 0.02
 """Values that two columns share at least; and which share of those of the one that has fewer, so that they plainly hold
@@ -85,7 +85,9 @@ def pair_columns(left: Mapping[str, Held], right: Mapping[str, Held]) -> dict[tu
             if {kinds[0][column], kinds[1][other]} == _CODES:
                 one, two = ({form for form in side if len(form) >= _LEAST_CODE} for side in pair)
                 pair = frozenset(one), frozenset(two)
-            by_values[column, other] = _shared(*pair, columns[0][column].coverage, columns[1][other].coverage)
+            by_values[column, other] = _share_of_values(
+                *pair, columns[0][column].coverage, columns[1][other].coverage
+            )
     shared = dict.fromkeys(_best(by_values, _PLAIN), "values")
     paired = [{column for column, _ in shared}, {other for _, other in shared}]
     for (column, other), kind in alike.items():
@@ -132,7 +134,7 @@ def _forms(kind: str, cells: Sequence[str | None]) -> frozenset[str]:
     return frozenset(form for cell in {*cells} if cell and (form := of(cell)) is not None)
 
 
-def _shared(one: frozenset[str], other: frozenset[str], coverage: float, of_other: float) -> float:
+def _share_of_values(one: frozenset[str], other: frozenset[str], coverage: float, of_other: float) -> float:
     """Which share of the values of the column with fewer the other has, too; by samples of both."""
     n, least = len(one & other), min(len(one), len(other))
     if n < min(_FEWEST, max(least / 2, 2)):
@@ -158,7 +160,7 @@ def _numbers(cells: Sequence[str | None]) -> Float64:
 
 
 def _words(cells: Sequence[str | None]) -> list[list[str]]:
-    return [words_of(folded(cell) or "") for cell in dict.fromkeys(filter(None, cells))]
+    return [words_of(fold_cell(cell) or "") for cell in dict.fromkeys(filter(None, cells))]
 
 
 def _shared_words(

@@ -134,7 +134,7 @@ def _held_out(model: Mixture, symbols: NDArray[Any], counts: Float64, number: in
     return _HeldOut(odds, counts, agrees, min(of_match, _MOST_OF_MATCH), of_other)
 
 
-def calibrated(model: Mixture, symbols: NDArray[Any], counts: Float64) -> Mixture:
+def calibrate_matches(model: Mixture, symbols: NDArray[Any], counts: Float64) -> Mixture:
     """The model with as many matches as columns in which no other pairs agree say that there are.
 
     EM takes columns of relatives for independent, which moves all chances of pairs that lack what tells one thing from

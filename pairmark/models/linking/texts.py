@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from pairmark.models.core.arrays import Bool, Float64, Int64
-from pairmark.models.records.comparators import tokenised
+from pairmark.models.records.comparators import tokenize_texts
 from pairmark.models.records.compare import LinkField
 from pairmark.models.records.kernels import tokens
 from pairmark.models.records.neighbours import RankedKeys, cell_keys
@@ -134,7 +134,7 @@ class Terms(NamedTuple):
         """Terms of rows, by their words and numbers; of all rows, or those that the rows ``queries`` have."""
         n = len(words)
         texts = _HYPHENS.sub("", "\n".join(words)).split("\n") if n else []
-        cells = tokenised([*texts, *numbers])
+        cells = tokenize_texts([*texts, *numbers])
         long = np.diff(cells.token_starts)
         is_number = (cells.flags & tokens.NUMBER) > 0
         is_code = (cells.flags & tokens.MODEL > 0) & (long >= np.where(is_number, _LEAST_NUMBER, _LEAST_CODE))

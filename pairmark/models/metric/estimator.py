@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64, Matrix
 from pairmark.models.core.base import EmbedderMixin, PairScorerMixin
 from pairmark.models.core.inputs import by_feature, csr_parts, feature_names_of, one_of_equals
-from pairmark.models.core.kernels import projected, unit_rows
+from pairmark.models.core.kernels import project_rows, unit_rows
 from pairmark.models.core.scores import PairsOfRows
 from pairmark.models.core.search import (
     LENGTHS,
@@ -26,7 +26,7 @@ from pairmark.models.core.search import (
     lengths,
     root_measure,
     same_measure,
-    sealed,
+    seal_array,
 )
 from pairmark.models.core.spec import LearnerSpec, document_parameters
 from pairmark.models.core.state import Array, StoredState
@@ -324,9 +324,9 @@ class MetricSimilarity(PairScorerMixin, EmbedderMixin, BaseEstimator):
             a, b = (_sorted_csr(side, self.n_features_in_) for side in (a, b))
             kernels.score_sparse(self._code, *csr_parts(a), *csr_parts(b), grid, scores)
         elif self._code == kernels.DOT:
-            kernels.score_products(a, sealed(b), grid, scores)
+            kernels.score_products(a, seal_array(b), grid, scores)
         else:
-            kernels.score_distances(self._code, a, sealed(b), grid, scores)
+            kernels.score_distances(self._code, a, seal_array(b), grid, scores)
         return scores
 
     def _prepared(self, X: Any) -> Any:
@@ -343,7 +343,7 @@ class MetricSimilarity(PairScorerMixin, EmbedderMixin, BaseEstimator):
         else:
             padded = np.zeros((X.shape[0], -(-d // kernels.LANES) * kernels.LANES), dtype=np.float32)
             if self.whiten:
-                projected(np.require(X, requirements=["C", "W"]), self.mean_, self.whitening_, padded)
+                project_rows(np.require(X, requirements=["C", "W"]), self.mean_, self.whitening_, padded)
             else:
                 padded[:, :d] = X
         if self.metric == "cosine":

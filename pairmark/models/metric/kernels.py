@@ -42,7 +42,7 @@ def _apart(a, b, squared):
 
 
 @inner_kernel
-def _folded(lanes):
+def _fold_lanes(lanes):
     return ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) + ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]))
 
 
@@ -96,7 +96,7 @@ def _sparse(code, ai, av, bi, bv, lanes):
             lanes[column & 7] += x * y
         else:
             lanes[column & 7] += (x - y) ** 2 if code == EUCLIDEAN else abs(x - y)
-    return _score(code, _folded(lanes))
+    return _score(code, _fold_lanes(lanes))
 
 
 @kernel
@@ -119,7 +119,7 @@ def unit_sparse(starts, indices, values):
         lanes[:] = 0.0
         for k in range(starts[i], starts[i + 1]):
             lanes[indices[k] & 7] += np.float64(values[k]) ** 2
-        length = np.sqrt(_folded(lanes))
+        length = np.sqrt(_fold_lanes(lanes))
         if length > 0.0:
             for k in range(starts[i], starts[i + 1]):
                 values[k] = values[k] / length

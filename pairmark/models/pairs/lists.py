@@ -65,7 +65,7 @@ def fold_pairs(units: Int64, same: Bool, usable: Bool) -> ListFolds:
     n_folds = n_folds_of(n_units)
     sizes = tuple((n_units + fold) // n_folds for fold in range(n_folds))
     for draw in range(_FOLD_DRAWS):
-        fold = _shared_out(block, sizes, np.random.Generator(stream_of(n_units, draw)))
+        fold = _share_out(block, sizes, np.random.Generator(stream_of(n_units, draw)))
         sides = fold[units]
         is_scored = usable & (sides[:, 0] == sides[:, 1])
         inside = np.unique(sides[is_scored])
@@ -125,7 +125,7 @@ def list_blocks(edges: Int64, n_units: int) -> Int64:
     return block
 
 
-def _shared_out(group: Int64, sizes: tuple[int, ...], rng: np.random.Generator) -> Int64:
+def _share_out(group: Int64, sizes: tuple[int, ...], rng: np.random.Generator) -> Int64:
     """(n_units,) the part of each unit, groups kept whole: in random order, each goes where most units are missing."""
     n_units = np.bincount(group)
     missing = np.array(sizes, dtype=np.int64)
@@ -220,13 +220,13 @@ def contradicting_pairs(n: int, i: Int64, j: Int64, same: Bool) -> Int64:
     wrong &= i != j
     for part in np.unique(group[i[wrong]]):
         of_part = group[i] == part
-        left_out += _settling(
+        left_out += _pairs_to_leave_out(
             i, j, np.flatnonzero(of_part & same & (i != j)), np.flatnonzero(of_part & wrong)
         )
     return np.array(sorted(left_out), dtype=np.int64)
 
 
-def _settling(i: Int64, j: Int64, positive: Int64, negative: Int64) -> list[int]:
+def _pairs_to_leave_out(i: Int64, j: Int64, positive: Int64, negative: Int64) -> list[int]:
     """The pairs to leave out of one connected part of a list, by the numbers of its pairs."""
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import breadth_first_order, connected_components, maximum_flow

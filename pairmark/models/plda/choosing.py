@@ -118,7 +118,7 @@ class LatentMap:
         return out
 
 
-def shaped(rows: Float32, shape: Shape) -> Float32:
+def shape_rows(rows: Float32, shape: Shape) -> Float32:
     """What the model is fitted to, (n, p), from rows in as many principal components or more."""
     rows = rows[:, : shape.n_components]
     if not shape.length_norm:
@@ -132,7 +132,7 @@ def shaped(rows: Float32, shape: Shape) -> Float32:
 def row_map(
     preparation: Preparation, shape: Shape, centre: Float64, axes: Float64, *, keeps_rows: bool
 ) -> LatentMap:
-    """The map of a model fitted to `shaped` rows; ``keeps_rows``: whether rows in components are needed too."""
+    """The map of a model fitted to what `shape_rows` gives; ``keeps_rows``: whether rows in components are needed."""
     bias, components, length = (-(centre @ axes)).astype(np.float32), preparation.components, None
     if shape.length_norm:
         length = float(np.sqrt(centre.size))
@@ -315,7 +315,7 @@ class Chooser:
         rates = np.empty((len(ways), len(new), len(self._folds), len(self._at)))
         for number, fold in enumerate(self._folds if new else ()):
             self._turn(shape.marginals)
-            rows = shaped(self._rows[number % len(self._rows)], shape)
+            rows = shape_rows(self._rows[number % len(self._rows)], shape)
             train_moments = moments(rows[fold.train], self._codes[fold.train])
             for place, setting in enumerate(new):
                 model = shrunk_model(train_moments, setting.shrink_within, setting.shrink_between)
@@ -350,7 +350,7 @@ def fitted_model(
     if choice.rotates:
         components = principal_components(rows, setting.shape.n_components, random)
         preparation, rows = replace(preparation, components=components), rows @ components
-    model_rows = shaped(rows, setting.shape)
+    model_rows = shape_rows(rows, setting.shape)
     shrinkages = (setting.shrink_within, setting.shrink_between)
     model, trees = shrunk_model(moments(model_rows, codes), *shrinkages), None
     if rounds:

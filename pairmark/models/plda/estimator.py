@@ -32,7 +32,7 @@ from pairmark.models.core.search import (
     SearchForm,
     lengths,
     same_measure,
-    sealed,
+    seal_array,
 )
 from pairmark.models.core.spec import LearnerSpec, RandomState, check_params, document_parameters
 from pairmark.models.core.state import Array, Fact, StateRecord, StoredState, refuse
@@ -401,7 +401,7 @@ class Plda(PairScorerMixin, EmbedderMixin, BaseEstimator):
     def _ratios(self, a: Float32, b: Float32) -> Float64:
         """Of pairs of columns; one side may have a single row."""
         scores = np.empty(max(a.shape[0], b.shape[0]))
-        kernels.score(a, sealed(b), False, self._width, self._constant, scores[:, None])
+        kernels.score(a, seal_array(b), False, self._width, self._constant, scores[:, None])
         return scores
 
     def _corrected(self, ratios: Float64, a: Float32 | None, b: Float32 | None) -> Float32:
@@ -431,7 +431,7 @@ class Plda(PairScorerMixin, EmbedderMixin, BaseEstimator):
         return {_COLUMNS: columns, LENGTHS: lengths(columns)}
 
     def _score_rows(self, queries: Matrix, index: GalleryIndex, rows: Rows) -> Float32:
-        columns = sealed(index.arrays[_COLUMNS][rows])
+        columns = seal_array(index.arrays[_COLUMNS][rows])
         ratios = np.empty((queries.shape[0], columns.shape[0]))
         kernels.score(self._columns(queries), columns, True, self._width, self._constant, ratios)
         if self._trees is None:

@@ -72,7 +72,7 @@ def fit_residual(
     U : (n, p) rows that the model is fitted to. F : (n, m) rows whose differences trees see.
     """
     left, right, same = sample_pairs(codes, _PAIRS, random_state=int(random.integers(2**31)))
-    ratios = _left_out(U, codes, left, right, shrinkages, random)
+    ratios = _leave_out(U, codes, left, right, shrinkages, random)
     slope, intercept = _logistic(ratios, same)
     settings = TreeSettings(rounds, _RATE, kernels.DEPTH, _LEAST_HESSIAN, _RIDGE, _TRIED_SHARE)
     differences, margin = np.abs(F[left] - F[right]), slope * ratios + intercept
@@ -81,7 +81,7 @@ def fit_residual(
     return Residual(features, thresholds, values / slope, _BOUND * float(ratios[~same].std()))
 
 
-def _left_out(
+def _leave_out(
     U: Float32,
     codes: Int64,
     left: Int64,

@@ -18,8 +18,8 @@ from pairmark.models.core import progress
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64, Matrix
 from pairmark.models.core.base import EmbedderMixin, PairScorerMixin
 from pairmark.models.core.inputs import csr_parts, one_of_equals
-from pairmark.models.core.kernels import projected
-from pairmark.models.core.search import LENGTHS, GalleryIndex, Rows, SearchForm, lengths, numbered
+from pairmark.models.core.kernels import project_rows
+from pairmark.models.core.search import LENGTHS, GalleryIndex, Rows, SearchForm, lengths, number_rows
 from pairmark.models.core.spec import LearnerSpec, Seed, document_parameters
 from pairmark.models.core.state import Array, Fact, StoredState, refuse
 from pairmark.models.rankboost.rows import KnownColumns, places_of, sparse_rows
@@ -193,7 +193,7 @@ def train(
     return curve
 
 
-def _drawn(n: int, most: int, rng: np.random.Generator) -> Int64:
+def _draw_numbers(n: int, most: int, rng: np.random.Generator) -> Int64:
     return np.arange(n) if n <= most else np.sort(rng.choice(n, most, replace=False))
 
 
@@ -281,7 +281,7 @@ class AlignedKernel(KnownColumns, PairScorerMixin, EmbedderMixin, BaseEstimator)
         scaled, rng = self._scaled(rows), np.random.default_rng(self.random_state)
 
         def batch() -> Batch:
-            part = _drawn(codes.size, MOST_ROWS, rng)
+            part = _draw_numbers(codes.size, MOST_ROWS, rng)
             return batch_of_rows(scaled[part], codes[part], identities.size > 2, rng)
 
         self._train(scaled, batch, rng)
@@ -292,7 +292,7 @@ class AlignedKernel(KnownColumns, PairScorerMixin, EmbedderMixin, BaseEstimator)
         rng = np.random.default_rng(self.random_state)
 
         def batch() -> Batch:
-            part = _drawn(n, MOST_PAIRS, rng)
+            part = _draw_numbers(n, MOST_PAIRS, rng)
             return batch_of_pairs(scaled[np.concatenate([part, n + part])], same[part], weight[part])
 
         self._train(scaled, batch, rng)
@@ -360,7 +360,7 @@ class AlignedKernel(KnownColumns, PairScorerMixin, EmbedderMixin, BaseEstimator)
         states: Float64 = np.tanh(inputs + self.biases_[0])
         for weight, bias in zip(self.weights_[1:], self.biases_[1:], strict=True):
             out = np.empty((states.shape[0], weight.shape[1]))
-            projected(states, np.zeros(weight.shape[0]), weight, out)
+            project_rows(states, np.zeros(weight.shape[0]), weight, out)
             states = np.tanh(out + bias)
         return states
 
@@ -422,7 +422,7 @@ class AlignedKernel(KnownColumns, PairScorerMixin, EmbedderMixin, BaseEstimator)
         return out
 
     def _score_rows(self, queries: Matrix, index: GalleryIndex, rows: Rows) -> Float32:
-        numbers = numbered(rows).astype(np.int64, copy=False)
+        numbers = number_rows(rows).astype(np.int64, copy=False)
         names = ("phi",) if self.psd else ("first", "second")
         n = queries.shape[0]
         left, right = np.repeat(np.arange(n), numbers.size), np.tile(numbers, n)

@@ -17,7 +17,15 @@ from pairmark.models.core.artefact import ArtefactError, OutdatedModel
 from pairmark.models.core.base import SCORE_BLOCK, GalleryIndex, PairScorerMixin
 from pairmark.models.core.inputs import one_of_equals
 from pairmark.models.core.scores import PairsOfRows
-from pairmark.models.core.search import Rows, SearchLimits, TopK, TopRows, numbered, padded, sealed
+from pairmark.models.core.search import (
+    Rows,
+    SearchLimits,
+    TopK,
+    TopRows,
+    number_rows,
+    pad_results,
+    seal_array,
+)
 from pairmark.models.core.state import Array, Fact, StoredState
 from pairmark.models.pairs.sampling import sample_pairs
 from pairmark.models.records import neighbours
@@ -37,7 +45,7 @@ def cell_values(schema: Schema, left: Any, right: Any) -> tuple[dict[str, Any], 
     return left_values, right_values
 
 
-def explained(
+def explain_score(
     comparators: Comparators, left: Any, right: Any, features: Float32, contributions: Float64, score: float
 ) -> dict[str, Any]:
     """Contributions by field, the largest first; see `RecordSimilarity.explain`."""
@@ -242,21 +250,21 @@ class RecordScorer(PairScorerMixin, BaseEstimator):
         arrays = {**prepared.cells._asdict(), "numbers": prepared.numbers}
         arrays |= {f"{_NEIGHBOURS}{name}": array for name, array in postings._asdict().items()}
         return GalleryIndex(
-            vectors=sealed(prepared.missing),
-            arrays={name: sealed(array) for name, array in arrays.items()},
+            vectors=seal_array(prepared.missing),
+            arrays={name: seal_array(array) for name, array in arrays.items()},
             digest=digest,
         )
 
     def _score_rows(self, queries: Matrix, index: GalleryIndex, rows: Rows) -> Float32:
-        gallery, records = _prepared(index), self._comparators.prepare(queries)
-        right = np.asarray(numbered(rows), dtype=np.int64)
+        gallery, records = _read_gallery(index), self._comparators.prepare(queries)
+        right = np.asarray(number_rows(rows), dtype=np.int64)
         out = np.empty((queries.shape[0], right.size), dtype=np.float32)
         for at in range(queries.shape[0]):
             out[at] = self.compared(records, np.full(right.size, at), gallery, right)
         return out
 
     def _top_k(self, queries: Matrix, index: GalleryIndex, limits: SearchLimits) -> TopK:
-        gallery, records = _prepared(index), self._comparators.prepare(queries)
+        gallery, records = _read_gallery(index), self._comparators.prepare(queries)
         rows = np.arange(len(index)) if limits.allowed is None else np.flatnonzero(limits.allowed)
         bests = []
         for query in range(queries.shape[0]):
@@ -265,7 +273,7 @@ class RecordScorer(PairScorerMixin, BaseEstimator):
                 part = rows[start : start + SCORE_BLOCK]
                 best.offer(part, self.compared(records, np.full(part.size, query), gallery, part))
             bests.append(best)
-        return padded(bests, limits.k)
+        return pad_results(bests, limits.k)
 
     def candidates(
         self, query: Matrix, n: int, parts: Sequence[GalleryIndex], masks: Sequence[Bool | None]
@@ -295,6 +303,6 @@ class RecordScorer(PairScorerMixin, BaseEstimator):
         return neighbours.N_CANDIDATES if self._comparators.is_text.size else None
 
 
-def _prepared(index: GalleryIndex) -> Prepared:
+def _read_gallery(index: GalleryIndex) -> Prepared:
     cells = Cells(**{name: index.arrays[name] for name in Cells._fields})
     return Prepared(len(index), cells, index.arrays["numbers"], index.vectors)

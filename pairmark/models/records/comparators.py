@@ -238,7 +238,7 @@ class Comparators:
         fields = self.schema.fields
         for place in self._strings:
             texts += [normal_form(cell, fields[place].type) for cell in records[:, place]]
-        return tokenised(texts)
+        return tokenize_texts(texts)
 
     def to_json(self) -> dict[str, Any]:
         """What declares them."""
@@ -253,7 +253,7 @@ class Comparators:
         return comparators
 
 
-def tokenised(texts: Sequence[str]) -> Cells:
+def tokenize_texts(texts: Sequence[str]) -> Cells:
     """Characters and tokens of texts; nothing is weighed yet."""
     lengths = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))
     starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
@@ -262,7 +262,7 @@ def tokenised(texts: Sequence[str]) -> Cells:
     squeezed, token_starts = np.empty(room, dtype=np.int32), np.empty(room, dtype=np.int64)
     hashes, flags = np.empty(room, dtype=np.int64), np.empty(room, dtype=np.uint8)
     row_tokens = np.empty_like(starts)
-    n = tokens.tokenise(chars, starts, squeezed, token_starts, hashes, flags, row_tokens)
+    n = tokens.tokenize(chars, starts, squeezed, token_starts, hashes, flags, row_tokens)
     # Room that no token took is given back: galleries keep these arrays.
     squeezed, token_starts = squeezed[: int(token_starts[n])].copy(), token_starts[: n + 1].copy()
     hashes, flags = hashes[:n].copy(), flags[:n].copy()

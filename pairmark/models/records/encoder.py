@@ -177,7 +177,7 @@ class RecordEncoder:
         if levels:
             places = {level: place for place, level in enumerate(levels)}
             return np.array([places.get(cell, len(levels)) for cell in cells], dtype=np.int64)
-        return np.array([_hashed(cell) % MOST_LEVELS for cell in cells], dtype=np.int64)
+        return np.array([_hash_text(cell) % MOST_LEVELS for cell in cells], dtype=np.int64)
 
     def _numbers(self, field: int, column: RecordColumn, cells: list[Any]) -> Float64:
         values = np.array(cells, dtype=np.float64)
@@ -264,7 +264,7 @@ class RecordEncoder:
         return encoder
 
 
-def _hashed(text: str) -> int:
+def _hash_text(text: str) -> int:
     code = int(FNV_START)
     for char in text:
         code = (code ^ ord(char)) * int(FNV_PRIME) % 2**64

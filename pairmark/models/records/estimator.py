@@ -14,7 +14,7 @@ from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
 from pairmark.models.core.inputs import checked_pairs, row_numbers
 from pairmark.models.core.spec import LearnerSpec, RandomState, document_parameters
 from pairmark.models.core.state import StateRecord
-from pairmark.models.records.base import BLOCK, COLUMNS, RecordScorer, explained
+from pairmark.models.records.base import BLOCK, COLUMNS, RecordScorer, explain_score
 from pairmark.models.records.comparators import Prepared
 from pairmark.models.records.neighbours import N_CONTEXT, RivalIndex, find_rivals, logits
 from pairmark.models.records.schema import Records
@@ -243,7 +243,7 @@ class RecordSimilarity(RecordScorer):
         each with both cells and what was found comparing them. ``base`` and contributions add up to the score.
         """
         a, b, features = self._compared_pair(left, right)
-        return explained(self._comparators, a, b, features[0], self.trees_.contributions(features[0]),
+        return explain_score(self._comparators, a, b, features[0], self.trees_.contributions(features[0]),
                          float(self._scores(features)[0]))  # fmt: skip
 
     def _scores(self, features: Float32) -> Float32:

@@ -11,7 +11,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any, get_args
 
-from pairmark.models.core.inputs import counted, is_absent, is_placeholder
+from pairmark.models.core.inputs import describe_counts, is_absent, is_placeholder
 from pairmark.models.records.cells import (
     DATE_FORMATS,
     DECIMAL_COMMA,
@@ -26,8 +26,8 @@ from pairmark.models.records.cells import (
     number_of,
     place_of,
 )
-from pairmark.models.records.compare.normal import folded, iso_date
-from pairmark.models.records.recognition import century_turn, month_first, recognized
+from pairmark.models.records.compare.normal import fold_cell, iso_date
+from pairmark.models.records.recognition import century_turn, month_first, recognize_kind
 from pairmark.models.records.schema import (
     COMPARED,
     RESERVED,
@@ -190,15 +190,15 @@ def notes_of(table: Mapping[str, Sequence[Any]], overrides: Mapping[str, str]) -
             continue
         cells = _distinct(name, values)
         if name in overrides:
-            column, reason = _overridden(cells, overrides[name])
+            column, reason = _override_column(cells, overrides[name])
         else:
-            column, reason = _inferred(cells, has_id or (named is not None and name != named))
+            column, reason = _infer_column(cells, has_id or (named is not None and name != named))
             has_id |= column.type == "id"
-        column = _told_of_placeholders(cells, column, declared=name in overrides)
+        column = _treat_placeholders(cells, column, declared=name in overrides)
         _look(cells, column)
         notes.append(
             ColumnNotes(
-                column=column, reason=reason, examples=tuple(_cut(cell) for cell in list(cells.first)[:_EXAMPLES]),
+                column=column, reason=reason, examples=tuple(_cut_cell(cell) for cell in list(cells.first)[:_EXAMPLES]),
                 warnings=tuple(cells.warnings), missing=cells.missing, placeholders=cells.placeholders,
                 distinct=len(cells.first),
             )
@@ -219,7 +219,7 @@ def _distinct(name: str, values: Sequence[Any]) -> _Cells:
         if is_absent(value):
             missing += 1
             continue
-        cell, kind = (value, "text") if isinstance(value, str) else _typed(value)
+        cell, kind = (value, "text") if isinstance(value, str) else _read_value(value)
         kinds.add(kind)
         counts[cell] += 1
         if cell not in first:
@@ -234,7 +234,7 @@ def _distinct(name: str, values: Sequence[Any]) -> _Cells:
     return _Cells(name, first, len(values), missing, None if typed == "text" else typed, counts, placeholders)
 
 
-def _told_of_placeholders(cells: _Cells, column: RecordColumn, *, declared: bool) -> RecordColumn:
+def _treat_placeholders(cells: _Cells, column: RecordColumn, *, declared: bool) -> RecordColumn:
     """The column as one whose placeholders are values, where it was declared or hardly has any: somebody may be called
     Null. Either is told."""
     placeholders = cells.placeholders
@@ -250,20 +250,20 @@ def _told_of_placeholders(cells: _Cells, column: RecordColumn, *, declared: bool
         )
     if is_value:
         cells.warnings.append(
-            f"{counted(placeholders)}: cells that often stand for no value are kept as values; empty those that are "
-            "none"
+            f"{describe_counts(placeholders)}: cells that often stand for no value are kept as values; empty those "
+            "that are none"
         )
         cells.missing -= sum(placeholders.values())
         cells.placeholders = {}
         return column.model_copy(update={"verbatim": True})
     cells.warnings.append(
-        f"{counted(placeholders)}: taken as missing. To keep them as values, give the column's type "
+        f"{describe_counts(placeholders)}: taken as missing. To keep them as values, give the column's type "
         f"(--column {column.name}:{column.type})"
     )
     return column
 
 
-def _typed(value: Any) -> tuple[str, str]:
+def _read_value(value: Any) -> tuple[str, str]:
     if isinstance(value, bool) or type(value).__name__ == "bool_":
         return str(bool(value)).lower(), "boolean"
     if isinstance(value, (datetime.date, datetime.datetime)):
@@ -279,7 +279,7 @@ def parts_of(request: str) -> tuple[Any, str, bool]:
     return kind, ":".join(part for part in parts if part != VERBATIM), VERBATIM in parts
 
 
-def _overridden(cells: _Cells, request: str) -> tuple[RecordColumn, str]:
+def _override_column(cells: _Cells, request: str) -> tuple[RecordColumn, str]:
     kind, form, verbatim = parts_of(request)
     problem: dict[str, Any] = {"row": None, "column": cells.name}
     if kind not in get_args(FieldType) or (
@@ -293,7 +293,7 @@ def _overridden(cells: _Cells, request: str) -> tuple[RecordColumn, str]:
                 }
             ]
         )
-    measured = _measured(cells) if kind == "number" and not form else None
+    measured = _infer_measured(cells) if kind == "number" and not form else None
     if measured is not None:
         return measured[0].model_copy(update={"verbatim": verbatim}), "as given"
     if kind != "date":
@@ -339,7 +339,7 @@ def _day_reader(cells: Sequence[str], form: str) -> Callable[[str], float | None
     is_month, turn = form.startswith("MM") or month_first(cells), century_turn(cells)
 
     def day_of(cell: str) -> float | None:
-        plain = folded(cell)
+        plain = fold_cell(cell)
         day = plain and iso_date(plain, is_month, turn)
         return date_of(day, "YYYY-MM-DD") if day else None
 
@@ -354,20 +354,21 @@ def _take_misfits_as_missing(cells: _Cells, kind: str, misfits: Sequence[str]) -
     said = f"{n} of {cells.n - cells.missing} cells are not {_UNFIT[kind]}"
     if 2 * len(misfits) > len(cells.first):
         how = f", in one of the formats {', '.join(DATE_FORMATS)}" if kind == "date" else ""
-        detail = f"is {_cut(first)!r}; expected {_UNFIT[kind]}{how}: {said}, so give the column another type, text say"
+        advice = "give the column another type, text say"
+        detail = f"is {_cut_cell(first)!r}; expected {_UNFIT[kind]}{how}: {said}, so {advice}"
         raise RecordError([{"row": cells.first[first], "column": cells.name, "detail": detail}])
-    rows = ", ".join(f"row {cells.first[cell]}: {_cut(cell)!r}" for cell in misfits[:_EXAMPLES])
+    rows = ", ".join(f"row {cells.first[cell]}: {_cut_cell(cell)!r}" for cell in misfits[:_EXAMPLES])
     cells.warnings.append(f"{said}, and taken as missing: {rows}")
     cells.missing += n
 
 
-def _inferred(cells: _Cells, has_id: bool) -> tuple[RecordColumn, str]:
+def _infer_column(cells: _Cells, has_id: bool) -> tuple[RecordColumn, str]:
     name, distinct = cells.name, cells.first
     if not distinct:
         cells.warnings.append("every cell is missing: the column is ignored")
         return RecordColumn(name=name, type="ignore"), "no cell has a value"
     if len(distinct) == 1 and cells.missing == 0 and cells.n > 1:
-        cells.warnings.append(f"every cell is {_cut(next(iter(distinct)))!r}: the column is ignored")
+        cells.warnings.append(f"every cell is {_cut_cell(next(iter(distinct)))!r}: the column is ignored")
         return RecordColumn(name=name, type="ignore"), "one value everywhere"
     if name.lower() in _GROUP_NAMES:
         return RecordColumn(name=name, type="group"), "its name"
@@ -379,7 +380,7 @@ def _inferred(cells: _Cells, has_id: bool) -> tuple[RecordColumn, str]:
         return RecordColumn(name=name, type="id"), "it numbers the rows"
     if not has_id and cells.unique and cells.n >= _NUMBERED and _are_row_labels(distinct):
         return RecordColumn(name=name, type="id"), "a number behind the same letters, of its own in every row"
-    for infer_one in (_boolean, _date, _recognized, _measured, _number, _decimal_comma, _place):
+    for infer_one in (_boolean, _date, _recognize_column, _infer_measured, _number, _decimal_comma, _place):
         choice = infer_one(cells)
         if choice is not None:
             return choice
@@ -404,12 +405,12 @@ def _boolean(cells: _Cells) -> tuple[RecordColumn, str] | None:
     return None
 
 
-def _recognized(cells: _Cells) -> tuple[RecordColumn, str] | None:
-    found = None if _place(cells) else recognized(cells.name, cells.first, cells.n - cells.missing)
+def _recognize_column(cells: _Cells) -> tuple[RecordColumn, str] | None:
+    found = None if _place(cells) else recognize_kind(cells.name, cells.first, cells.n - cells.missing)
     return found and (RecordColumn.model_validate({"name": cells.name, "type": found[0]}), found[1])
 
 
-def _measured(cells: _Cells) -> tuple[RecordColumn, str] | None:
+def _infer_measured(cells: _Cells) -> tuple[RecordColumn, str] | None:
     if len(cells.numbers) == len(cells.first):
         return None
     measured = {cell: measured_of(cell) for cell in cells.first if number_of(cell) is None}
@@ -419,8 +420,8 @@ def _measured(cells: _Cells) -> tuple[RecordColumn, str] | None:
         return None
     cell = next(iter(measured))
     cells.warnings.append(
-        f"{len(measured)} of {len(cells.first)} distinct cells are numbers with {_cut(unit)!r}: row "
-        f"{cells.first[cell]}: {_cut(cell)!r}. They are read as numbers; give the column as text if they are none"
+        f"{len(measured)} of {len(cells.first)} distinct cells are numbers with {_cut_cell(unit)!r}: row "
+        f"{cells.first[cell]}: {_cut_cell(cell)!r}. They are read as numbers; give the column as text if they are none"
     )
     return RecordColumn(name=cells.name, type="number", unit=unit), f"numbers with {unit!r}"
 
@@ -465,9 +466,9 @@ def _decimal_comma(cells: _Cells) -> tuple[RecordColumn, str] | None:
         return None
     row, cell = next((row, cell) for cell, row in cells.first.items() if "," in cell)
     cells.warnings.append(
-        f"{commas} of {len(texts)} distinct cells look like numbers with a decimal comma: row {row}: {_cut(cell)!r}. "
-        "The column is read as text; write a decimal point and give it as number to compare numbers, or as place if "
-        "it holds latitude and longitude"
+        f"{commas} of {len(texts)} distinct cells look like numbers with a decimal comma: row {row}: "
+        f"{_cut_cell(cell)!r}. The column is read as text; write a decimal point and give it as number to compare "
+        "numbers, or as place if it holds latitude and longitude"
     )
     return RecordColumn(name=cells.name, type="text"), "numbers with a decimal comma"
 
@@ -520,7 +521,7 @@ def _warn_of_order(cells: _Cells, form: DateFormat) -> None:
 
 
 def _warn_of_misfits(cells: _Cells, misfits: Sequence[str], what: str, use: str) -> None:
-    rows = ", ".join(f"row {cells.first[cell]}: {_cut(cell)!r}" for cell in misfits[:_EXAMPLES])
+    rows = ", ".join(f"row {cells.first[cell]}: {_cut_cell(cell)!r}" for cell in misfits[:_EXAMPLES])
     cells.warnings.append(
         f"{len(misfits)} of {len(cells.first)} distinct cells are no {what}: {rows}. The column is read as text; "
         f"mend the cells and give it as {use}"
@@ -546,5 +547,5 @@ def _look(cells: _Cells, column: RecordColumn) -> None:
         )
 
 
-def _cut(cell: str) -> str:
+def _cut_cell(cell: str) -> str:
     return cell if len(cell) <= 60 else cell[:57] + "..."

@@ -8,7 +8,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 
 from pairmark.models.records.cells import AFTER, BEFORE, DECIMAL_COMMA
-from pairmark.models.records.compare.normal import TURN, folded, iso_date, split, spreadsheet_date, words_of
+from pairmark.models.records.compare.normal import (
+    TURN,
+    fold_cell,
+    iso_date,
+    split_cell,
+    spreadsheet_date,
+    words_of,
+)
 from pairmark.models.records.compare.words import LEGAL_FORMS, NICKNAMES, STREET_ENDS, STREET_WORDS
 
 _LOOKED_AT = 2_000
@@ -79,7 +86,7 @@ class _Cells:
     """Distinct cells of a column, and which share of them passes a test."""
 
     def __init__(self, cells: Iterable[str], n: int) -> None:
-        self.texts = [text for cell in islice(cells, _LOOKED_AT) if (text := folded(cell)) is not None]
+        self.texts = [text for cell in islice(cells, _LOOKED_AT) if (text := fold_cell(cell)) is not None]
         self.n = n
 
     def share(self, pattern: re.Pattern[str]) -> float:
@@ -90,7 +97,7 @@ class _Cells:
         return found / max(len(self.texts), 1)
 
 
-def recognized(name: str, cells: Iterable[str], n: int) -> tuple[str, str] | None:
+def recognize_kind(name: str, cells: Iterable[str], n: int) -> tuple[str, str] | None:
     """The kind of a column of special writing and what speaks for it; None of any other.
 
     Parameters
@@ -100,7 +107,7 @@ def recognized(name: str, cells: Iterable[str], n: int) -> tuple[str, str] | Non
     column, named = _Cells(cells, n), header_kind(name)
     if not column.texts:
         return None
-    several = [split(text) for text in column.texts]
+    several = [split_cell(text) for text in column.texts]
     parts = [part for values in several if len(values) > 1 for part in values]
     if len(parts) >= 2 * _SOME * len(column.texts):
         contacts = _Cells(parts, n)
@@ -135,7 +142,7 @@ def recognized(name: str, cells: Iterable[str], n: int) -> tuple[str, str] | Non
 
 def are_dates(cells: Iterable[str]) -> bool:
     """Whether nearly all distinct cells are dates, in any usual writing, and not numbers."""
-    texts = [text for cell in islice(cells, _LOOKED_AT) if (text := folded(cell)) is not None]
+    texts = [text for cell in islice(cells, _LOOKED_AT) if (text := fold_cell(cell)) is not None]
     return bool(texts) and sum(map(_is_date, texts)) >= _MOSTLY * len(texts)
 
 

@@ -52,7 +52,7 @@ def schema_of(X: Any, columns: Mapping[str, str] | None) -> Schema:
     if table is not None:
         return infer(table, columns).schema
     if isinstance(X, np.ndarray) and X.dtype == object and X.ndim == 2 and columns is not None:
-        return declared(columns)
+        return declare_schema(columns)
     if _is_rows(X):
         names: dict[str, None] = {}
         for record in X:
@@ -62,7 +62,7 @@ def schema_of(X: Any, columns: Mapping[str, str] | None) -> Schema:
     return Schema(columns=tuple(RecordColumn(name=f"x{at}", type="number") for at in range(matrix.shape[1])))
 
 
-def declared(columns: Mapping[str, str]) -> Schema:
+def declare_schema(columns: Mapping[str, str]) -> Schema:
     """The schema that types alone declare, ``date:FORMAT`` for dates, ``TYPE:verbatim`` where ``N/A`` is a value."""
     columns_ = []
     for name, request in columns.items():
@@ -73,7 +73,7 @@ def declared(columns: Mapping[str, str]) -> Schema:
 
 
 def declaration(schema: Schema) -> dict[str, str]:
-    """Types of a schema's columns, as `declared` reads them."""
+    """Types of a schema's columns, as `declare_schema` reads them."""
     return {
         column.name: ":".join(
             filter(None, (column.type, column.format or column.unit, VERBATIM if column.verbatim else None))

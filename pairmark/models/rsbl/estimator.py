@@ -18,7 +18,15 @@ from pairmark.models.core.inputs import one_of_equals
 from pairmark.models.core.kernels import unit_rows
 from pairmark.models.core.progress import one_blas_thread, report
 from pairmark.models.core.scaling import fitted_sharpness
-from pairmark.models.core.search import LENGTHS, GalleryIndex, Rows, SearchForm, lengths, same_measure, sealed
+from pairmark.models.core.search import (
+    LENGTHS,
+    GalleryIndex,
+    Rows,
+    SearchForm,
+    lengths,
+    same_measure,
+    seal_array,
+)
 from pairmark.models.core.spec import LearnerSpec, Seed, check_params, document_parameters
 from pairmark.models.core.state import Array, Fact, StateRecord, StoredState, refuse
 from pairmark.models.pairs.lists import labeled_rows_of_pairs
@@ -33,7 +41,7 @@ from pairmark.models.rsbl.choosing import (
     folds,
     iterative_primal,
 )
-from pairmark.models.rsbl.growth import Distances, Growth, Inputs, Layer, walked
+from pairmark.models.rsbl.growth import Distances, Growth, Inputs, Layer, walk_layers
 
 Metric = Literal["euclidean", "manhattan", "cosine"]
 BLOCK_BYTES: Final = 64 * 1024 * 1024
@@ -423,7 +431,7 @@ class RSBL(PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstimator):
         rows_a_time = max(1, BLOCK_BYTES // (4 * max(self.n_components_, 1)))
         inputs = self._inputs.transform(X)
         parts = [
-            walked(inputs[at : at + rows_a_time], self._refs, self.layers_, self.metric)
+            walk_layers(inputs[at : at + rows_a_time], self._refs, self.layers_, self.metric)
             for at in range(0, inputs.shape[0], rows_a_time)
         ]
         if len(parts) == 1:
@@ -445,7 +453,7 @@ class RSBL(PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstimator):
         return scores
 
     def _score_rows(self, queries: Matrix, index: GalleryIndex, rows: Rows) -> Float32:
-        gallery = sealed(index.arrays["prepared"][rows])
+        gallery = seal_array(index.arrays["prepared"][rows])
         scores = np.empty((queries.shape[0], gallery.shape[0]), dtype=np.float32)
         kernels.cosines(self._prepared(queries), gallery, True, scores)
         return scores

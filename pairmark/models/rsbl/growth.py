@@ -187,7 +187,7 @@ def typical(squared: Float32) -> float:
     return float(np.median(positive)) if positive.size else 1.0
 
 
-def walked(rows: Float32, refs: list[Float32], layers: list[Layer], metric: str) -> list[Float32]:
+def walk_layers(rows: Float32, refs: list[Float32], layers: list[Layer], metric: str) -> list[Float32]:
     """Rows in the space that was grown: their inputs and each layer's features.
 
     Parameters

@@ -19,7 +19,7 @@ from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
 from pairmark.models.core.base import SCORE_BLOCK, GalleryIndex, Matrix, PairScorerMixin
 from pairmark.models.core.inputs import checked_same, feature_names_of
 from pairmark.models.core.progress import report
-from pairmark.models.core.search import SearchLimits, TopK, TopRows, considered, numbered, padded
+from pairmark.models.core.search import SearchLimits, TopK, TopRows, number_rows, pad_results, select_rows
 from pairmark.models.core.spec import LearnerSpec, RandomState, Threads, document_parameters
 from pairmark.models.core.state import Fact, StateRecord
 from pairmark.models.pairs.sampling import MAX_PAIRS, PairMap, PairPopulation
@@ -208,8 +208,8 @@ class SimilarityBase(SimilarityState, PairScorerMixin, BaseEstimator):
         if n == 0 or len(self.trees_) < _FIRST_SHARE:
             return super()._top_k(queries, index, limits)
         starts = range(0, n, SCORE_BLOCK)
-        blocks = [considered(start, min(start + SCORE_BLOCK, n), limits.allowed) for start in starts]
-        allowed = np.concatenate([numbered(block) for block in blocks])
+        blocks = [select_rows(start, min(start + SCORE_BLOCK, n), limits.allowed) for start in starts]
+        allowed = np.concatenate([number_rows(block) for block in blocks])
         bests = []
         for at in range(queries.shape[0]):
             query, best, rows = queries[at : at + 1], TopRows(limits.k, limits.above), allowed
@@ -228,7 +228,7 @@ class SimilarityBase(SimilarityState, PairScorerMixin, BaseEstimator):
                 rows, sums = rows[is_left], sums[is_left]
                 n_next *= _MORE_PROMISING
             bests.append(best)
-        return padded(bests, limits.k)
+        return pad_results(bests, limits.k)
 
     def _offer(self, best: TopRows, query: Float32, index: GalleryIndex, rows: NDArray[np.intp]) -> None:
         """Score rows, as far as they may be among the best."""

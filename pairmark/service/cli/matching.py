@@ -117,9 +117,9 @@ def _side(argument: str, client: Connection, model: str | None) -> list[Any]:
         if columns is None:
             raise
     from pairmark.models.records.schema import RecordError
-    from pairmark.models.records.tables import declared
+    from pairmark.models.records.tables import declare_schema
 
-    schema = declared(columns)
+    schema = declare_schema(columns)
     rows = [dict(zip(names, line, strict=True)) for line in lines.values()]
     try:
         return list(schema.values(schema.records(rows, "a line", strict=False)))

@@ -18,7 +18,7 @@ from pairmark.models.core.arrays import Bool, Int64
 from pairmark.models.linking.candidates import key_number
 from pairmark.models.linking.mixture import Mixture, chances
 from pairmark.models.records.compare import LinkField
-from pairmark.models.records.compare.normal import TURN, folded, iso_date
+from pairmark.models.records.compare.normal import TURN, fold_cell, iso_date
 from pairmark.schemas.links import ResolvedEntity
 from pairmark.service.errors import Conflict, InvalidInput, ModelNotCapable
 from pairmark.service.links.comparing import comparer, form_of
@@ -122,7 +122,7 @@ class Resolver:
             )
         for field in self._fields:
             cell = record.get(field.name)
-            plain = folded(str(cell)) if field.kind == "date" and cell is not None else None
+            plain = fold_cell(str(cell)) if field.kind == "date" and cell is not None else None
             days = plain and [iso_date(plain, is_month, TURN) or plain for is_month in (False, True)]
             if days and days[0] != days[1]:
                 raise InvalidInput(

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairmark.models.calibration.inputs import RowRanges, is_dense
-from pairmark.models.calibration.monitor import LARGE, moved_at_once
+from pairmark.models.calibration.monitor import LARGE, describe_move
 from pairmark.models.core.arrays import Bool
 from pairmark.schemas.models import DECIDED_RATES
 from pairmark.schemas.scoring import Decision
@@ -206,7 +206,7 @@ def _held_against(point: ServedPoint, resolved: Resolved | None, flags: Bool | N
     ):
         return point
     rows = np.concatenate([resolved.left, resolved.right])
-    words = moved_at_once(point.inputs, rows if flags is None else rows[~flags])
+    words = describe_move(point.inputs, rows if flags is None else rows[~flags])
     if words is None or point.warnings:
         return point
     return point.moved(

@@ -25,7 +25,7 @@ from pydantic import BaseModel, Field, ValidationError
 from pairmark.models.core.artefact import ArtefactError, file_sha256, read_artefact
 from pairmark.models.core.spec import capabilities_of
 from pairmark.models.evaluation.precision import MEASURES
-from pairmark.models.registry import restored, spec_of
+from pairmark.models.registry import restore_learner, spec_of
 from pairmark.service.blobs import delete_unused
 from pairmark.service.datasets.confined import damage_refused
 from pairmark.service.errors import CorruptArtefact, InvalidInput, NotReady, TooLarge, storage_errors
@@ -316,7 +316,7 @@ def _verify_export(
     described = export.version
     try:
         artefact = read_artefact(folders["artefact"])
-        model = restored(artefact)
+        model = restore_learner(artefact)
         if artefact.sha256 != described.artefact_sha256 or artefact.kind != described.kind:
             raise ArtefactError("the artefact is not the one that the manifest names")
         if (export.calibration is not None) != any(folders["calibration"].iterdir()):

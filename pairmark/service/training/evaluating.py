@@ -19,7 +19,7 @@ from pairmark.models.evaluation.comparison import (
     classification_metrics,
     compare_pairs,
     compare_rows,
-    judged_by,
+    measure_in_words,
     pair_baselines,
     ranking_baselines,
     resolved_rates,
@@ -209,7 +209,9 @@ def compared_pairs(job: ScoredJob, on_progress: Callable[[float, str], None]) ->
         random_state=job.seed,
     )
     facts = {"n_pairs": len(pairs), "n_same_pairs": int(pairs.same.sum()), "rates": list(rates)}
-    return _board("pairs", judged_by(rates), compared, left_out=left_out, trained_by=trained_by, facts=facts)
+    return _board(
+        "pairs", measure_in_words(rates), compared, left_out=left_out, trained_by=trained_by, facts=facts
+    )
 
 
 def _baseline_scores(job: SplitJob, pairs: HeldOutPairs, baseline: Any) -> NDArray[np.float32]:
@@ -464,7 +466,7 @@ class _Comparison:
                 random_state=self._job.seed,
             )
         self._facts |= {"n_pairs": int(unseen.sum()), "n_left_out": int((~unseen).sum())}
-        return judged_by(rates), comparisons, np.unique(pairs.units[unseen]).size
+        return measure_in_words(rates), comparisons, np.unique(pairs.units[unseen]).size
 
     def _rankings(self) -> tuple[str, dict[str, ScorerComparison], int]:
         self._check_capability("rank-labels")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pairmark.models.calibration.inputs import RowRanges
-from pairmark.models.calibration.monitor import StreamMonitor, moved_at_once
+from pairmark.models.calibration.monitor import StreamMonitor, describe_move
 from pairmark.models.core.arrays import Float32, Int64
 
 PEOPLE = 400
@@ -62,7 +62,7 @@ def test_people_who_return_raise_no_alarm(name: str, d: int) -> None:
     assert alarmed(d, rows.astype(np.float32)) == (None, None)
     ranges = calibrated(d)
     batches = [rows[start : start + 500].astype(np.float32) for start in range(0, 2_000, 500)]
-    assert [moved_at_once(ranges, batch) for batch in batches] == [None] * 4
+    assert [describe_move(ranges, batch) for batch in batches] == [None] * 4
 
 
 def test_one_person_beyond_an_edge_who_sends_half_raises_no_alarm() -> None:
@@ -103,10 +103,10 @@ def test_an_embedder_that_collapses_is_told(d: int, directions: int, within: int
 def test_a_batch_in_another_unit_is_told_in_one_request(factor: float, where: str) -> None:
     ranges = calibrated(6)
     rows = people(600, 2, 6, np.random.default_rng(3)) * np.float32(factor)
-    said = moved_at_once(ranges, rows[~ranges.flags(rows)])
+    said = describe_move(ranges, rows[~ranges.flags(rows)])
     assert said is not None
     assert where in said
-    assert moved_at_once(ranges, rows[:40]) is None
+    assert describe_move(ranges, rows[:40]) is None
     # One person's frames are one person.
     frames = rows[:1] / np.float32(factor) + 0.1 * np.random.default_rng(4).normal(size=(600, 6))
-    assert moved_at_once(ranges, frames.astype(np.float32)) is None
+    assert describe_move(ranges, frames.astype(np.float32)) is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from pairmark.models.linking.mixture import SYMBOL_OF, Mixture, chances, plain_column
-from pairmark.models.linking.share import calibrated
+from pairmark.models.linking.share import calibrate_matches
 
 
 def test_a_number_that_few_pairs_have_says_how_many_of_the_others_match() -> None:
@@ -26,5 +26,5 @@ def test_a_number_that_few_pairs_have_says_how_many_of_the_others_match() -> Non
         model = Mixture(
             [plain_column(of) for of in u], m, np.ones((1, 2)), u[None, :, 1], np.array([share]), ("match",)
         )
-        found = chances(calibrated(model, symbols, counts.astype(float)).log_odds(lacking))
+        found = chances(calibrate_matches(model, symbols, counts.astype(float)).log_odds(lacking))
         assert abs(found.sum() / is_match[~has_number].sum() - 1) < 0.15

@@ -17,7 +17,7 @@ from sklearn.svm import LinearSVC
 import pairmark
 from pairmark.models import RankBoostKernel
 from pairmark.models.core.artefact import read_artefact
-from pairmark.models.registry import restored
+from pairmark.models.registry import restore_learner
 from tests.models.saving import reloaded
 
 X, y = load_iris(return_X_y=True)
@@ -176,7 +176,7 @@ def test_models_that_held_a_linear_svm_load_without_it(tmp_path: Path) -> None:
     now = read_artefact(tmp_path / "model")
     svm = {"svm_coef": np.zeros((3, 100)), "svm_intercept": np.zeros(3)}
     before = replace(now, params={**now.params, "chain": "A-B-C-D"}, arrays={**now.arrays, **svm})
-    assert restored(before).transform(X).tobytes() == model.transform(X).tobytes()
+    assert restore_learner(before).transform(X).tobytes() == model.transform(X).tobytes()
 
 
 def test_bags_rank_wide_rows_better_than_one_ranking() -> None:

@@ -14,10 +14,10 @@ from pairmark.models import FellegiSunter
 from pairmark.models.records import neighbours
 from pairmark.models.records.comparators import Comparators
 from pairmark.models.records.neighbours import Postings, keys_of, nominate
-from pairmark.models.records.tables import declared
+from pairmark.models.records.tables import declare_schema
 from tests.models.records.people import people
 
-SCHEMA = declared({"name": "name", "note": "text", "kind": "category", "size": "number"})
+SCHEMA = declare_schema({"name": "name", "note": "text", "kind": "category", "size": "number"})
 WORDS = st.lists(st.sampled_from(["ann", "anna", "bo", "lee", "smith", "smyth", ""]), max_size=3).map(
     " ".join
 )

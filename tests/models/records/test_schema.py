@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pairmark.models.records.inference import infer, other_readings
 from pairmark.models.records.schema import RecordColumn, RecordError, Schema
-from pairmark.models.records.tables import declaration, declared
+from pairmark.models.records.tables import declaration, declare_schema
 from tests.models.records.people import people
 
 
@@ -282,7 +282,7 @@ def test_numbers_of_one_unit_are_numbers_and_the_row_is_named(cells: list[str], 
     assert found.schema.read({"value": cells})[:, 0].tolist() == numbers
     # Requests are read as files are.
     assert found.schema.records([{"value": cell} for cell in cells])[:, 0].tolist() == numbers
-    again = declared(declaration(found.schema))
+    again = declare_schema(declaration(found.schema))
     assert again == found.schema
     with pytest.raises(RecordError, match="expected a number"):
         found.schema.records([{"value": "5 miles"}])

@@ -12,7 +12,7 @@ import pytest
 
 from pairmark.models import FellegiSunter, MetricSimilarity
 from pairmark.models.records import neighbours
-from pairmark.models.records.tables import declared
+from pairmark.models.records.tables import declare_schema
 from pairmark.schemas.galleries import ImportOptions
 from pairmark.service.datasets.confined import FileLimits
 from pairmark.service.db import Database
@@ -147,7 +147,7 @@ def test_vectors_and_records_do_not_mix(
 
 
 def test_files_hold_columns_of_the_model_and_name_what_does_not_fit(tmp_path: Path) -> None:
-    form = RecordForm(declared(TYPES))
+    form = RecordForm(declare_schema(TYPES))
     records = list(form.schema.values(form.schema.read(TABLE)))[:3]
     names = list(TYPES)
     lines = [",".join(["id", "who", *names])]

@@ -162,7 +162,7 @@ class _ListKind(ColumnKind):
 
 def _several(cell: str) -> str | None:
     values: dict[str, None] = {}
-    for part in normal.split(cell):
+    for part in normal.split_cell(cell):
         form = (
             normal.email(part)
             if "@" in part
@@ -274,22 +274,22 @@ def register(connection: duckdb.DuckDBPyConnection) -> None:
     """Give a connection the functions that normal forms are made by, once."""
     if connection.execute("SELECT 1 FROM duckdb_functions() WHERE function_name = 'iso_date'").fetchone():
         return
-    connection.create_function("iso_date", _dated, ["VARCHAR", "VARCHAR", "INTEGER"], "VARCHAR")
+    connection.create_function("iso_date", _read_date, ["VARCHAR", "VARCHAR", "INTEGER"], "VARCHAR")
     for name, kind in KINDS.items():
-        connection.create_function(f"normal_{name}", _known(kind.form), ["VARCHAR"], "VARCHAR")
+        connection.create_function(f"normal_{name}", _remember_form(kind.form), ["VARCHAR"], "VARCHAR")
 
 
 @lru_cache(_CACHED)
-def _dated(cell: str, form: str, turn: int) -> str:
+def _read_date(cell: str, form: str, turn: int) -> str:
     """A date as ``YYYY-MM-DD``, of which ``form`` says what comes first, or that it is a spreadsheet's number; any
     other cell as it is."""
     if form == "number":
         return normal.spreadsheet_date(cell) or cell
-    plain = normal.folded(cell)
+    plain = normal.fold_cell(cell)
     return (plain and normal.iso_date(plain, form == "month", turn)) or cell
 
 
-def _known(form: Callable[[str], str | None]) -> Callable[[str], str]:
+def _remember_form(form: Callable[[str], str | None]) -> Callable[[str], str]:
     """A form that remembers cells, which repeat; empty for what is missing, since none may be NULL here."""
 
     @lru_cache(_CACHED)

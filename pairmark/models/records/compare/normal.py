@@ -45,7 +45,7 @@ _DOMAIN = re.compile(rf"(\.(?:{CO_DOMAINS}))?\.[^.]+$")
 _SEPARATOR = re.compile(r"\s*[;|\n]\s*|\s*,\s+|\s+/\s+|\s*/\s*(?=[\w.+-]+@)")
 
 
-def cleaned(cell: str) -> str:
+def clean_cell(cell: str) -> str:
     """A cell without marks that nobody sees, spaces around it, or the apostrophe of a spreadsheet."""
     text = cell
     if not text.isascii() or not text.isprintable():
@@ -56,7 +56,7 @@ def cleaned(cell: str) -> str:
 
 def text(cell: str) -> str | None:
     """In lower case and without accents; None for what stands for no value."""
-    text = cleaned(cell).casefold()
+    text = clean_cell(cell).casefold()
     if not text or is_placeholder(text):
         return None
     return text if text.isascii() else _plain(text)
@@ -76,14 +76,14 @@ def words_of(text: str) -> list[str]:
     return _WORD.findall(_DIPHTHONG.sub("", _APOSTROPHE.sub("", text)))
 
 
-def folded(cell: str) -> str | None:
+def fold_cell(cell: str) -> str | None:
     """The same of a cell that is no text, which is short."""
     return text(cell[:LONGEST])
 
 
 def person(cell: str) -> str | None:
     """The words of a name in one order: titles left out, nicknames in full, particles joined to what follows."""
-    plain = folded(cell)
+    plain = fold_cell(cell)
     if plain is None:
         return None
     words, before = [], ""
@@ -100,7 +100,7 @@ def person(cell: str) -> str | None:
 
 def company(cell: str) -> str | None:
     """Words in their order, without legal forms; customary abbreviations in full."""
-    plain = folded(cell)
+    plain = fold_cell(cell)
     if plain is None:
         return None
     every = words_of(_INITIALS.sub(r"\1", plain))
@@ -110,13 +110,13 @@ def company(cell: str) -> str | None:
 
 def legal_form(cell: str) -> str | None:
     """That of a company in one writing, such as ``gmbh``; None where its name has none."""
-    words = words_of(_INITIALS.sub(r"\1", folded(cell) or ""))
+    words = words_of(_INITIALS.sub(r"\1", fold_cell(cell) or ""))
     return "".join(FORM_NAMES.get(word, word) for word in words if word in LEGAL_FORMS) or None
 
 
 def phone(cell: str) -> str | None:
     """The last nine digits, without zeros before them."""
-    plain = folded(cell)
+    plain = fold_cell(cell)
     if plain is None:
         return None
     # Most are digits already.
@@ -125,13 +125,13 @@ def phone(cell: str) -> str | None:
 
 
 def email(cell: str) -> str | None:
-    plain = folded(cell)
+    plain = fold_cell(cell)
     return plain and _TAG.sub("", plain.removeprefix("mailto:").strip("<> ").replace(" ", ""))
 
 
 def web(cell: str) -> str | None:
     """The host, its stem apart from what follows: ``acme|.co.uk``."""
-    plain = folded(cell)
+    plain = fold_cell(cell)
     if plain is None:
         return None
     host = _AFTER_HOST.sub("", _SCHEME.sub("", plain, count=1)).split("@")[-1]
@@ -141,7 +141,7 @@ def web(cell: str) -> str | None:
 
 def street(cell: str) -> str | None:
     """Number and name, each in one writing: ``12a|main st``."""
-    plain = folded(cell)
+    plain = fold_cell(cell)
     if plain is None:
         return None
     house = _HOUSE.search(plain)
@@ -160,7 +160,7 @@ def street(cell: str) -> str | None:
 
 def postcode(cell: str) -> str | None:
     """Letters and digits, without a country before or zeros that spreadsheets lose."""
-    plain = folded(cell)
+    plain = fold_cell(cell)
     if plain is None:
         return None
     code = _COUNTRY.sub("", _WHOLE.sub("", plain))
@@ -171,13 +171,13 @@ def postcode(cell: str) -> str | None:
 
 def identifier(cell: str) -> str | None:
     """Letters and digits, without zeros before them that spreadsheets lose."""
-    plain = folded(cell)
+    plain = fold_cell(cell)
     return plain and ("".join(_WORD.findall(_WHOLE.sub("", plain))).lstrip("0") or plain)
 
 
 def number(cell: str) -> str | None:
     """A number without its unit, with a decimal point; a time that passes in seconds."""
-    plain = folded(cell)
+    plain = fold_cell(cell)
     if plain is None:
         return None
     point = DECIMAL_COMMA.sub(lambda found: re.sub("[. ]", "", found[0]).replace(",", "."), plain)
@@ -201,7 +201,7 @@ def degrees(cell: str) -> str | None:
 
 
 def boolean(cell: str) -> str | None:
-    plain = folded(cell)
+    plain = fold_cell(cell)
     return plain and {
         "yes": "1",
         "true": "1",
@@ -216,7 +216,7 @@ def boolean(cell: str) -> str | None:
 
 def date(cell: str) -> str | None:
     """``1974-07-24`` for a day however it is written, with the day before the month where both may be."""
-    plain = folded(cell)
+    plain = fold_cell(cell)
     return plain and (iso_date(plain) or plain)
 
 
@@ -291,6 +291,6 @@ def spreadsheet_date(plain: str) -> str | None:
     return datetime.date.fromordinal(_SPREADSHEET + int(digits)).isoformat()
 
 
-def split(cell: str) -> list[str]:
+def split_cell(cell: str) -> list[str]:
     """Several values of a cell."""
     return [part for part in _SEPARATOR.split(cell) if part.strip()]

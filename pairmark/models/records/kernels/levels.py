@@ -112,7 +112,7 @@ def _fits(a, b, test):
 
 
 @inner_kernel
-def _split(text, separator):
+def _split_text(text, separator):
     """(k, 2) where the parts of a text begin and end."""
     most = 1
     for char in text:
@@ -183,7 +183,7 @@ def _is_acronym(a, words, b, others):
 @inner_kernel
 def _of_words(a, b, rule, jaro):
     """Names of people and firms, of cities, and texts."""
-    words, others = _split(a, _SPACE), _split(b, _SPACE)
+    words, others = _split_text(a, _SPACE), _split_text(b, _SPACE)
     n, m = words.shape[0], others.shape[0]
     if rule == _PERSON and max(n, m) == 1:
         return CLOSE if _is_alike(a, b, jaro) else WEAK if _starts(a, b) else APART
@@ -263,7 +263,7 @@ def _level(a, b, x, y, rule, jaro):
 @inner_kernel
 def _best_level(a, b):
     """The best of the pairs of values that two cells of several have."""
-    best, values, others = APART, _split(a, _VALUE), _split(b, _VALUE)
+    best, values, others = APART, _split_text(a, _VALUE), _split_text(b, _VALUE)
     for i in range(values.shape[0]):
         for j in range(others.shape[0]):
             one, other = a[values[i, 0] : values[i, 1]], b[others[j, 0] : others[j, 1]]

@@ -32,7 +32,7 @@ N_SOFT = 19
 
 
 class Cells(NamedTuple):
-    """Strings of several fields and their tokens, field after field; see `tokenise`."""
+    """Strings of several fields and their tokens, field after field; see `tokenize`."""
 
     chars: NDArray[np.int32]
     starts: Int64
@@ -65,7 +65,7 @@ def _kind(char):
 
 
 @kernel
-def tokenise(chars, starts, squeezed, token_starts, hashes, flags, row_tokens):
+def tokenize(chars, starts, squeezed, token_starts, hashes, flags, row_tokens):
     """Tokens of the cells ``chars[starts[i]:starts[i + 1]]``.
 
     Parameters

@@ -173,17 +173,17 @@ def _gather_left(heap, pairs, borders, left_weights, spare):
             )
             if side[h] == LEFT:
                 left_weights[kind] += heap.sums[h, kind]
-                begin_of_leaf = front
+                slot = front
                 front += n
             else:
                 back -= n
-                begin_of_leaf = back
+                slot = back
             for t in range(n):
-                spare[0, begin_of_leaf + t], spare[1, begin_of_leaf + t] = (
+                spare[0, slot + t], spare[1, slot + t] = (
                     rows[0, first + t],
                     rows[1, first + t],
                 )
-                spare[2, begin_of_leaf + t] = weight[first + t]
+                spare[2, slot + t] = weight[first + t]
         begin = np.uint64(start)
         for t in range(np.uint64(stop - start)):
             rows[0, begin + t], rows[1, begin + t], weight[begin + t] = spare[0, t], spare[1, t], spare[2, t]
