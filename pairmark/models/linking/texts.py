@@ -2,9 +2,10 @@
 
 A record is the words of all its cells, each worth what its rarity says. Candidates are the ten records that share most
 words and trigrams with each, the rarest first; their score is the cosine of their words. A code (letters and digits
-mixed, or five digits) that few records have names the thing: records that share one are halfway nearer to 1, and those
-whose codes are all others score half. Links are pairs that are each other's best, or the best of one that is nearly
-the best of the other; what share of them is false, nothing here can tell.
+mixed, or five digits, without the punctuation in it) that few records have names the thing: records that share one are
+halfway nearer to 1, and those whose codes are all others score half, unless one begins with the other. Links are pairs
+that are each other's best, or the best of one that is nearly the best of the other; what share of them is false,
+nothing here can tell.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from pairmark.models.core.arrays import Bool, Float64, Int64
 from pairmark.models.records.comparators import tokenize_texts
 from pairmark.models.records.compare import LinkField
 from pairmark.models.records.kernels import tokens
+from pairmark.models.records.kernels.tokens import Cells
 from pairmark.models.records.neighbours import RankedKeys, cell_keys
 
 if TYPE_CHECKING:
@@ -38,7 +40,10 @@ _NEARLY = 0.9
 _LEAST_NORM, _PAIRS_AT_ONCE = 1e-12, 65_536
 _AHEAD, LEAST_SCORE = 0.1, 0.2
 """By how much the best must be ahead of the next on both sides to be linked below the cut; no link scores less."""
-_HYPHENS = re.compile(r"(?<=[a-z0-9])[-/](?=[a-z]*\d)|(?<=\d)[-/](?=[a-z0-9])")
+_HYPHENS = re.compile(r"(?<=[a-z0-9])[-/_](?=[a-z]*\d)|(?<=\d)[-/_](?=[a-z0-9])")
+_MIXED = re.compile(r"(?<![^\W_])(?=[a-z]*\d)(?=\d*[a-z])[a-z0-9]{4,}(?![^\W_])")
+_PARTS = re.compile(rf"({_MIXED.pattern}) (?=([a-z0-9]+)(?![^\W_]))")
+"""What is left out of codes; a code; and one with a word after it that may be of it: others may have both in one."""
 _SURE = frozenset({"email", "phone", "street", "postcode"})
 _SELECTIVE: Final = {"company": 3.0, "name": 3.0, "id": 3.0, "web": 3.0, "date": 6.0}
 """Kinds that tell things apart, always, and where a value has at most so many rows."""
@@ -124,16 +129,19 @@ def link_texts(
 
 
 class Terms(NamedTuple):
-    """Terms of rows, words and trigrams, and which of them are codes that few have."""
+    """Terms of rows, words and trigrams, and which of them are codes that few have; numbers of codes, ``longer``, which
+    begin with others, ``shorter``."""
 
     keys: RankedKeys
     is_code: Bool
+    longer: Int64
+    shorter: Int64
 
     @classmethod
     def of(cls, words: Sequence[str], numbers: Sequence[str], queries: Int64 | None = None) -> Terms:
         """Terms of rows, by their words and numbers; of all rows, or those that the rows ``queries`` have."""
         n = len(words)
-        texts = _HYPHENS.sub("", "\n".join(words)).split("\n") if n else []
+        texts = _with_plain_codes("\n".join(words)).split("\n") if n else []
         cells = tokenize_texts([*texts, *numbers])
         long = np.diff(cells.token_starts)
         is_number = (cells.flags & tokens.NUMBER) > 0
@@ -150,7 +158,8 @@ class Terms(NamedTuple):
             keys, rows = (of[common[places] == keys] for of in (keys, rows))
         ranked = RankedKeys.of(keys, rows, n)
         is_rare = ranked.counts <= min(_FEW, max(n // 100, _LEAST_CODE))
-        return cls(ranked, is_rare & np.isin(ranked.keys, cells.hashes[is_code] & ~np.int64(1)))
+        codes = is_rare & np.isin(ranked.keys, cells.hashes[is_code] & ~np.int64(1))
+        return cls(ranked, codes, *_begun(cells, np.flatnonzero(is_code), ranked.keys, np.flatnonzero(codes)))
 
     def nearest(self, rows: Int64, tables: Int64, is_alone: Bool, n_nearest: int) -> Int64:
         """`RankedKeys.nearest`: no rule of candidates has a say in it."""
@@ -161,12 +170,16 @@ class Terms(NamedTuple):
         keys, n = self.keys, self.keys.starts.size - 1
         words = self._matrix(np.where(keys.is_gram, 0.0, np.log((1 + n) / (1 + keys.counts))))
         norms = np.sqrt(words.power(2).sum(axis=1))
-        score = _products(words, a, b) / np.maximum(norms[a] * norms[b], _LEAST_NORM)
+        score = _products(words, words, a, b) / np.maximum(norms[a] * norms[b], _LEAST_NORM)
         codes = self._matrix(self.is_code.astype(np.float64))
+        places, shape = (self.longer, self.shorter), (self.is_code.size, self.is_code.size)
+        shorter = codes @ csr_array((np.ones(self.longer.size), places), shape=shape)
+        is_shared = _products(codes, codes, a, b) > 0
+        is_begun = (_products(codes, shorter, a, b) > 0) | (_products(shorter, codes, a, b) > 0)
         has_code = np.diff(codes.indptr) > 0
         is_other = has_code[a] & has_code[b]
-        is_shared = _products(codes, a, b) > 0
-        return np.asarray(np.where(is_shared, (1 + score) / 2, np.where(is_other, score / 2, score)))
+        said = [(1 + score) / 2, score, score / 2]
+        return np.asarray(np.select([is_shared, is_begun, is_other], said, score))
 
     def _matrix(self, weights: NDArray[Any]) -> Any:
         """(n, t) sparse rows of the terms that weigh something."""
@@ -176,10 +189,41 @@ class Terms(NamedTuple):
         return matrix
 
 
-def _products(rows: Any, a: Int64, b: Int64) -> Float64:
+def _with_plain_codes(text: str) -> str:
+    """A text in which codes have no punctuation, and no blanks where it has them without."""
+    text = _HYPHENS.sub("", text)
+    codes = frozenset(_MIXED.findall(text))
+    return _PARTS.sub(lambda found: found[1] if found[1] + found[2] in codes else found[0], text)
+
+
+def _begun(cells: Cells, places: Int64, keys: Int64, codes: Int64) -> tuple[Int64, Int64]:
+    """Numbers of codes, and of others that they begin with, but not within a number.
+
+    Parameters
+    ----------
+    places : of tokens that may be codes. keys : by number. codes : numbers of those that are.
+    """
+    numbers = {int(keys[number]): int(number) for number in codes}
+    named = {}
+    for place in places:
+        number = numbers.get(int(cells.hashes[place]) & ~1)
+        if number is not None:
+            token = cells.squeezed[cells.token_starts[place] : cells.token_starts[place + 1]]
+            named["".join(map(chr, token))] = number
+    pairs = [
+        (number, named[code[:end]])
+        for code, number in named.items()
+        for end in range(_LEAST_CODE, len(code))
+        if code[:end] in named and not code[end - 1 : end + 1].isdigit()
+    ]
+    longer, shorter = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+    return longer, shorter
+
+
+def _products(rows: Any, others: Any, a: Int64, b: Int64) -> Float64:
     """Of pairs of sparse rows, some at a time."""
     parts = np.array_split(np.stack([a, b]), 1 + a.size // _PAIRS_AT_ONCE, axis=1)
-    return np.concatenate([rows[one].multiply(rows[other]).sum(axis=1) for one, other in parts])
+    return np.concatenate([rows[one].multiply(others[other]).sum(axis=1) for one, other in parts])
 
 
 def _links(a: Int64, b: Int64, score: Float64, n: int, cut: float, one_to_one: bool) -> Bool:

@@ -69,6 +69,24 @@ def test_models_of_one_line_that_only_a_number_tells_apart_are_no_links():
     assert found.is_link.sum() == 100
 
 
+@pytest.mark.parametrize("mark", ["-", "/", " ", "_"])
+def test_codes_are_one_with_and_without_punctuation(mark):
+    things, n = ("watch", "kettle", "router", "drill"), 200
+    ends = ["10" if at % 2 else "w" for at in range(n)]
+    left = [f"acme {things[at % 4]} xk{2000 + 7 * at}{mark}{ends[at]} red" for at in range(n)]
+    right = [f"acme xk{2000 + 7 * at}{ends[at]} {things[at % 4]}" for at in range(n)]
+    found = link_texts(left + right, [""] * 2 * n, np.repeat([0, 1], n), np.array([True, True]))
+    assert (found.b - found.a)[found.is_link].tolist() == [n] * n
+
+
+def test_a_code_that_begins_with_another_is_no_other_unless_a_number_goes_on():
+    rest = [f"{word} thing" for word in WORDS]
+    texts = ["red kettle xk210", "red kettle xk210b", "red kettle xk2105", *rest]
+    found = link_texts(texts, [""] * len(texts), np.zeros(len(texts), dtype=np.int64), np.array([False]))
+    score = dict(zip(zip(found.a.tolist(), found.b.tolist(), strict=True), found.score, strict=True))
+    assert score[0, 1] == pytest.approx(2 * score[0, 2])
+
+
 def test_several_partners_are_kept_unless_one_to_one_is_asked():
     titles = offers(100)
     words = titles[::2] + titles[1::2] + titles[1::2]
