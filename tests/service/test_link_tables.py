@@ -154,7 +154,10 @@ def test_columns_that_are_called_otherwise_are_paired_by_their_values(tmp_path: 
     assert sum("are compared: they share values" in note for note in found.notes) == len(NAMES) - 1
 
 
-def test_numbers_are_paired_by_their_distribution_however_they_are_written(tmp_path: Path) -> None:
+@pytest.mark.parametrize("point", [".", ","])
+def test_numbers_are_paired_by_their_distribution_however_they_are_written(
+    tmp_path: Path, point: str
+) -> None:
     draw = random.Random(1)
     rows = [
         (draw.uniform(47, 54), draw.uniform(6, 14), draw.randrange(500, 90_000) / 100) for _ in range(300)
@@ -163,7 +166,10 @@ def test_numbers_are_paired_by_their_distribution_however_they_are_written(tmp_p
         tmp_path,
         [
             ["lat", "lon", "Preis"],
-            *([f"{y:.5f}", f"{x:.5f}", f"{p:.2f} €".replace(".", ",")] for y, x, p in rows),
+            *(
+                [*(f"{of:.5f}".replace(".", point) for of in (y, x)), f"{p:.2f} €".replace(".", ",")]
+                for y, x, p in rows
+            ),
         ],
         [["longitude", "latitude", "fee"], *([f"{x:.3f}", f"{y:.3f}", f"EUR {p:.2f}"] for y, x, p in rows)],
         id_column="row",
@@ -268,6 +274,18 @@ def test_a_code_of_every_row_is_compared_and_rows_are_numbered(tmp_path: Path) -
     assert found.ids == [None]
     assert {field.name for field in found.fields} == {"bill", "last"}
     assert any("rows are called by their numbers" in note and "else: bill" in note for note in found.notes)
+
+
+def test_ids_of_a_long_table_are_told_by_rows_that_follow_each_other(tmp_path: Path) -> None:
+    rows = people(11_000)
+    numbered = [["No", "last", "born"], *([str(at), row["last"], row["born"]] for at, row in enumerate(rows))]
+    found, _ = read(tmp_path, numbered)
+    assert found.ids == ["No"]
+    (tmp_path / "orders").mkdir()
+    orders = [["client_id", "last"], *([f"{at // 3 * 7919}", row["last"]] for at, row in enumerate(rows))]
+    found, _ = read(tmp_path / "orders", orders)
+    assert found.ids == [None]
+    assert [(field.name, field.kind) for field in found.fields] == [("client_id", "id"), ("last", "surname")]
 
 
 def test_a_table_given_twice_is_one(tmp_path: Path) -> None:

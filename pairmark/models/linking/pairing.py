@@ -74,7 +74,7 @@ def pair_columns(left: Mapping[str, Held], right: Mapping[str, Held]) -> dict[tu
         if kind == called or {kind, called} <= _WORDS or {kind, called} in (_NUMBERS, _CODES)
     }
     forms = cache(lambda side, column, kind: _forms(kind, columns[side][column].cells))
-    numbers = cache(lambda side, column: _numbers(columns[side][column].cells))
+    numbers = cache(lambda side, column: _numbers(kinds[side][column], columns[side][column].cells))
     words = cache(lambda side, column: _words(columns[side][column].cells))
     by_values, by_words, by_numbers = np.zeros((3, len(left), len(right)))
     for (column, other), kind in alike.items():
@@ -151,11 +151,11 @@ def _nearness(one: Float64, other: Float64) -> float:
     return max(1 - float(np.abs(shares[0] - shares[1]).max()) / _FARTHEST, 0.0)
 
 
-def _numbers(cells: Sequence[str | None]) -> Float64:
+def _numbers(kind: str, cells: Sequence[str | None]) -> Float64:
     numbers = []
     for cell in filter(None, cells):
         with suppress(ValueError):
-            numbers.append(float(KINDS["number"].form(cell) or "nan"))
+            numbers.append(float(KINDS[kind].form(cell) or "nan"))
     return np.sort([number for number in numbers if np.isfinite(number)])
 
 

@@ -66,7 +66,10 @@ _LETTERED_POSTCODE = re.compile(
 )
 _FIRM = re.compile(rf"[^\W\d]{{2,}}\b.*\W(?:{'|'.join(sorted(LEGAL_FORMS))})\b.{{0,12}}")
 _AMOUNT = re.compile(rf"(?:(?:{BEFORE}) ?)?(?:{DECIMAL_COMMA.pattern}|\d+)(?: ?(?:{AFTER}))?")
+_DEGREES = re.compile(r"[-+]?\d{1,3}[.,]\d{3,}")
+"""Of a place; a breadth or a length in other units is hardly so exact."""
 _LETTERS = re.compile(r"[^\W\d_]+")
+_SIZE_WORD = re.compile(f"x|{AFTER}")
 _LETTERED = re.compile(r".*[^\W\d_]{2}.*")
 _DAY_MONTH = re.compile(r"\D{0,3}(\d{1,2})\D{1,3}(\d{1,2})\D{1,3}\d{2}")
 _TITLE_WORDS = frozenset(("the", "of", "with", "for", "from", "your", "fur", "mit", "pour", "avec", "dans"))
@@ -198,15 +201,19 @@ def link_kind(name: str, type: str, cells: Sequence[str], n: int) -> str:
     if type not in ("name", "category", "text", "number"):
         return type
     named, column = header_kind(name), _Cells(cells, n)
+    if named == "degrees":
+        if type != "name" and column.share(_DEGREES) >= _MOSTLY:
+            return named
+        named = None
     if type != "name" and named is None and _are_postcodes(column):
         return "postcode"
     if type == "number":
-        return named if named in ("street", "postcode", "id", "degrees") else "number"
+        return named if named in ("street", "postcode", "id") else "number"
     several = sum(len(words_of(text)) > 1 for text in column.texts) / max(len(column.texts), 1)
     if named in ("given", "surname", "city", "id", "street", "postcode", "company", "phone"):
         return named
     if type == "text" and column.share(_AMOUNT) >= _MOSTLY and any("," in text for text in column.texts):
-        return "degrees" if named == "degrees" else "number"
+        return "number"
     if type == "text":
         short = sum(map(_is_code, column.texts))
         return (
@@ -263,11 +270,14 @@ def _are_numbered(cells: Sequence[str | None]) -> bool:
 
 def _is_code(text: str) -> bool:
     """Whether a text is such as ``x100b`` or ``M-BZ 5783``: short, with a digit, and of several words as many digits
-    as letters, which are in short runs."""
-    n_digits, letters = sum(map(str.isdigit, text)), [len(run) for run in _LETTERS.findall(text)]
+    as letters, which are in short runs. ``80 x 40 cm`` is none."""
+    n_digits, letters = sum(map(str.isdigit, text)), _LETTERS.findall(text)
     if " " not in text:
         return n_digits > 0 and len(text) <= 24
-    return n_digits >= max(sum(letters), 2) and max(letters, default=0) <= 4 and len(text) <= 42
+    if letters and all(map(_SIZE_WORD.fullmatch, letters)):
+        return False
+    lengths = [*map(len, letters)]
+    return n_digits >= max(sum(lengths), 2) and max(lengths, default=0) <= 4 and len(text) <= 42
 
 
 def _words(column: _Cells) -> float:

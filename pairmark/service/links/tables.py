@@ -27,14 +27,13 @@ from pairmark.service.datasets.tabular import TableFile
 from pairmark.service.errors import InvalidInput
 from pairmark.service.links.derived import default_of, derived_columns
 from pairmark.service.links.duck import quoted_text
+from pairmark.service.links.sampling import Sample
 
 if TYPE_CHECKING:
     import duckdb
 
 ROW = "row"
 """As the id column: rows are called by their numbers, from 1."""
-_SAMPLE = 5_000
-"""Rows that say what columns hold, spread over a table."""
 _LONGEST = 2_048
 """Characters of a cell that are kept."""
 _MOST_SHARES = 1.01
@@ -101,7 +100,7 @@ class _Side:
     def sql(self, name: str) -> str:
         """That of a column, or of two that are joined."""
         parts = [f"c{self.columns.index(part)}" for part in self.joined.get(name, [name])]
-        return parts[0] if len(parts) == 1 else f"concat_ws(' ', {', '.join(parts)})"
+        return parts[0] if len(parts) == 1 else f"nullif(concat_ws(' ', {', '.join(parts)}), '')"
 
     @property
     def compared(self) -> dict[str, RecordColumn]:
@@ -295,41 +294,42 @@ def _read(
     n = _one(connection, f"SELECT count(*) FROM {table}")
     if n < fewest:
         raise InvalidInput(f"{path.name} has {'one row' if n else 'no rows'}; expected {fewest} or more")
-    step = -(-n // _SAMPLE)
-    sample = connection.execute(
-        f"SELECT * EXCLUDE row FROM {table} WHERE row % {step} = 0 ORDER BY row"
-    ).fetchall()
-    cells_of = dict(zip(names, zip(*sample, strict=True), strict=True))
-    distinct = {name: list(dict.fromkeys(filter(None, texts))) for name, texts in cells_of.items()}
-    counts = ", ".join(f"approx_count_distinct(c{number})" for number in range(len(names)))
-    [every] = (
-        connection.execute(f"SELECT {counts} FROM {table}").fetchall() if step > 1 else [[0] * len(names)]
-    )
-    coverage = {
-        name: min(len(distinct[name]) / max(n_values, len(distinct[name]), 1), 1.0)
-        for name, n_values in zip(names, every, strict=True)
-    }
+    sample = Sample.of(connection, table, names, n)
     declared = {name: kind for name, kind in declared.items() if name in names}
     # A few mistyped dates make no column of text: they are compared as they stand.
-    dates = {name for name, texts in distinct.items() if are_dates(texts)}
+    dates = {name for name, texts in sample.distinct.items() if are_dates(texts)}
     types = dict.fromkeys(dates, "date:YYYY-MM-DD")
     types |= {name: "date:YYYY-MM-DD" if kind == "date" else kind for name, kind in declared.items()}
     try:
-        inference = infer(cells_of, types)
+        inference = infer(sample.cells, types | sample.types_of_ids(types))
     except RecordError as error:
         nothing = "no column is left" in str(error)
         error = RecordError(
-            [each | {"row": each["row"] and (each["row"] - 1) * step + 1} for each in error.problems]
+            [each | {"row": each["row"] and (each["row"] - 1) * sample.step + 1} for each in error.problems]
         )
         raise InvalidInput(f"{path.name}: {_NOTHING if nothing else error}") from error
     kinds = {
         column.name: column.type
         if column.name in declared
-        else link_kind(column.name, column.type, distinct[column.name], len(sample) - note.missing)
+        else link_kind(
+            column.name,
+            column.type,
+            sample.distinct[column.name],
+            len(sample.cells[column.name]) - note.missing,
+        )
         for column, note in zip(inference.schema.columns, inference.notes, strict=True)
     }
     return _Side(
-        path.name, table, names, n, inference, cells_of, coverage, kinds, frozenset(declared), file.warnings
+        path.name,
+        table,
+        names,
+        n,
+        inference,
+        sample.cells,
+        sample.coverage,
+        kinds,
+        frozenset(declared),
+        file.warnings,
     )
 
 

@@ -220,6 +220,15 @@ def test_codes_with_blanks_are_ids(header: str) -> None:
     assert link_kind(header, "text", plates, 3) == "id"
     assert link_kind("c1", "text", plates, 3) == "id"
     assert link_kind("c1", "text", ["bolt M8 x 40", "nut M6", "plate 80 x 40"], 3) == "text"
+    assert link_kind("c1", "text", ["80 x 40 cm", "120 x 60 cm", "90 kg"], 3) == "text"
+
+
+def test_breadths_and_lengths_of_things_are_no_places() -> None:
+    for header in ("Breite", "Länge"):
+        assert link_kind(header, "number", ["80", "120.5", "12.25"], 3) == "number"
+        assert link_kind(header, "number", ["9.1829", "13.40495", "11.576"], 3) == "degrees"
+        assert link_kind(header, "text", ["80,5", "120", "12,25"], 3) == "number"
+        assert link_kind(header, "text", ["9,1829", "13,40495", "11,576"], 3) == "degrees"
 
 
 @pytest.mark.parametrize(
