@@ -9,6 +9,7 @@ import pytest
 from starlette.datastructures import UploadFile
 
 from pairmark.schemas.datasets import DatasetRequest
+from pairmark.service.api.models import report_page
 from pairmark.service.errors import CalibrationOverlap, InvalidInput
 from tests.service.conftest import Deployment, people
 
@@ -78,6 +79,8 @@ def test_a_column_that_is_no_feature_groups_people(deployment: Deployment, kind:
     calibration, _ = deployment.store.calibrations.load(version.calibration_id)
     groups = calibration.operating_point(0.5).groups
     assert {entry["group"] for entry in groups or ()} == {"north", "south"}
+    page, _ = report_page(deployment.store.reports.report(version))
+    assert [f"within {site}<" in page for site in ("north", "south")] == [True, True]
 
 
 @pytest.mark.parametrize(
@@ -97,6 +100,30 @@ def test_what_cannot_be_a_group_or_a_stranger_is_told(
     deployment.upload("wide", people(40, 1, width=9)[0])
     with pytest.raises(InvalidInput, match=words):
         deployment.train(**COSINE, evaluation={"protocol": "open-set", **asked})
+
+
+def test_groups_and_strangers_of_a_calibration_are_of_people_who_are_known(deployment: Deployment) -> None:
+    version = deployment.train(**COSINE)
+    X, y = people(60, 4, seed=9, first=900)
+    pairs = "left,right,same\n" + "".join(
+        f"{4 * at},{4 * at + 1},1\n{4 * at},{4 * at + 4},0\n" for at in range(50)
+    )
+    deployment.upload("later", X, y)
+    deployment.upload("listed", *people(60, 4, seed=10)[:1], pairs=pairs)
+    deployment.upload("customers", people(60, 1, seed=11)[0])
+    calibrate = deployment.store.calibrations.calibrate
+    for dataset, asked in (
+        (None, {"groups": "x0", "strangers": "customers"}),
+        ("listed", {"groups": "x0"}),
+        ("later", {"groups": "x0", "protocol": "closed-set"}),
+    ):
+        with pytest.raises(InvalidInput, match="groups goes with identities in open-set use") as refused:
+            calibrate("faces", version, dataset, **asked)
+        assert refused.value.facts["field"] == "groups"
+    for dataset in (None, "later"):
+        with pytest.raises(InvalidInput, match="lists pairs, of which some are the same") as refused:
+            calibrate("faces", version, dataset, strangers="listed")
+        assert refused.value.facts["field"] == "strangers"
 
 
 def test_strangers_did_not_train(deployment: Deployment) -> None:

@@ -92,19 +92,28 @@ def pairs_among(
     )
 
 
-def stranger_rows(strangers: LabelledData, labeled: LabelledData | None) -> Int64:
+def stranger_rows(
+    strangers: LabelledData, labeled: LabelledData | None, field: str = "evaluation.strangers"
+) -> Int64:
     """Numbers of the rows of unlabeled people: one of each label where there are some, and one of equal rows.
 
     Raises
     ------
     InvalidInput
-        When some are rows of ``labeled``, or features differ.
+        When some are rows of ``labeled``, features differ, or a list says which of them are the same people. It names
+        the ``field``.
     """
+    name = f"{strangers.name}:{strangers.version}"
+    if strangers.pairs is not None and strangers.y is None:
+        raise InvalidInput(
+            f"strangers: {name} lists pairs, of which some are the same; expected rows of which each is another "
+            "person, picked without looking at the others",
+            field=field,
+        )
     rows = np.arange(len(strangers), dtype=np.int64)
     if strangers.y is not None:
         rows = np.sort(np.unique(np.asarray(strangers.y), return_index=True)[1])
     rows = np.sort(rows[np.unique(strangers.row_hashes[rows], return_index=True)[1]])
-    name = f"{strangers.name}:{strangers.version}"
     if labeled is None:
         return rows
     if (strangers.schema is None) != (labeled.schema is None) or (
@@ -114,14 +123,14 @@ def stranger_rows(strangers: LabelledData, labeled: LabelledData | None) -> Int6
     ):
         raise InvalidInput(
             f"strangers: {name} has other columns than {labeled.name}:{labeled.version}; expected the same",
-            field="evaluation.strangers",
+            field=field,
         )
     overlap = np.flatnonzero(np.isin(strangers.row_hashes[rows], labeled.row_hashes))
     if overlap.size:
         raise InvalidInput(
             f"strangers: {overlap.size} rows of {name} are rows of {labeled.name}:{labeled.version}, too (the first is "
             f"{int(rows[overlap[0]])}); expected people who are not in it: leave them out",
-            field="evaluation.strangers",
+            field=field,
         )
     return rows
 

@@ -258,7 +258,7 @@ class Calibrations:
         spec, dense = spec_of(row.kind), self._versions.settings.max_dense_bytes
         if data is None:
             assert strangers is not None
-            rows = stranger_rows(strangers, None)
+            rows = stranger_rows(strangers, None, "strangers")
             alone = held_out_pairs(np.arange(rows.size), protocol="open-set", n_pairs=limit, random_state=0)
             pairs = replace(alone, n_strangers=int(rows.size))
             X = rows_for(estimator, spec, strangers, dense)[rows]
@@ -267,7 +267,7 @@ class Calibrations:
             if strangers is not None:
                 if data.pairs is not None:
                     raise ValueError("strangers go with identities, not with a list of pairs")
-                rows = stranger_rows(strangers, data)
+                rows = stranger_rows(strangers, data, "strangers")
                 X = stack_rows(X, rows_for(estimator, spec, strangers, dense)[rows])
                 more = len(data) + np.arange(rows.size)
             pairs = whole_dataset(
@@ -278,9 +278,15 @@ class Calibrations:
                 listing=listing,
                 strangers=more,
             )
-            if groups is not None:
-                names = groups_of_rows(data, groups, pairs.n_strangers)
-                pairs = replace(pairs, groups=names[np.stack([pairs.left, pairs.right], axis=1)])
+        if groups is not None:
+            if data is None or data.pairs is not None or pairs.protocol != "open-set":
+                raise InvalidInput(
+                    "groups goes with identities in open-set use, not with classes, a list of pairs or strangers "
+                    "alone: leave it out, or name a dataset with identities",
+                    field="groups",
+                )
+            names = groups_of_rows(data, groups, pairs.n_strangers)
+            pairs = replace(pairs, groups=names[np.stack([pairs.left, pairs.right], axis=1)])
         return estimator.score_pairs(X, pairs.left, pairs.right), pairs, X
 
     def version_and_data(self, name: str, version: int, dataset: str) -> tuple[ModelVersion, LabelledData]:
