@@ -463,7 +463,7 @@ class Calibration:
         fpr: float,
         confidence: float,
         method: Method,
-        guaranteed: tuple[str, ...] = (),
+        guaranteed: tuple[str, ...] | None = None,
     ) -> OperatingPoint:
         interval = None
         # Pairs with a row unlike these do not match: their share was measured on other people.

@@ -168,17 +168,19 @@ def group_facts(
     fpr: float,
     confidence: float,
     *,
-    guaranteed: Sequence[str],
+    guaranteed: Sequence[str] | None,
     like_share: float,
 ) -> list[dict[str, Any]]:
     """What is known of each group at a threshold, JSON-able; see `OperatingPoint`.
 
     Parameters
     ----------
-    guaranteed : groups within which the rate is guaranteed.
+    guaranteed : groups within which the rate is guaranteed; None: this answer is of all pairs alone, however many
+        people a group has.
     like_share : of positive pairs, how many have no unlike row.
     """
-    needed = 2 * order_pairs_needed(fpr, 1 - (1 - confidence) / (len(guaranteed) + 2))
+    within = guaranteed or ()
+    needed = 2 * order_pairs_needed(fpr, 1 - (1 - confidence) / (len(within) + 2))
     facts = []
     for group in groups:
         part = group.calibration
@@ -188,11 +190,11 @@ def group_facts(
             "n_units": group.n_units,
             "fpr": None if part is None else part.observed_rate(threshold),
             "tpr": None if tpr is None else like_share * tpr,
-            "guarantee": "finite-sample" if group.name in guaranteed else "none",
+            "guarantee": "finite-sample" if group.name in within else "none",
         }
-        if group.name in guaranteed:
+        if group.name in within:
             entry["fpr_upper_bound"] = fpr
-        else:
+        elif guaranteed is not None:
             entry["needs"] = max(1, needed - group.n_units)
         facts.append(entry)
     return facts

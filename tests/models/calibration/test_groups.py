@@ -37,6 +37,9 @@ def test_a_group_says_how_many_people_it_lacks() -> None:
     # Three groups and the whole share 5 %: 84 people then show 10 %.
     assert (tiny["n_units"], tiny["needs"]) == (12, 84 - 12)
     assert "lax, strict" in point.meaning or "strict, lax" in point.meaning
+    # At all rates at once nothing is said of groups, and more people change nothing.
+    together = calibration.operating_point(0.2, simultaneous=True).groups or ()
+    assert [(entry["guarantee"], "needs" in entry) for entry in together] == 3 * [("none", False)]
     # Two of them and the whole share the 5 %, and the strictest of the three thresholds decides.
     thresholds = [
         operating_point(drawn.scores, drawn.same, 0.1, units=drawn.units, confidence=1 - 0.05 / 3).threshold
