@@ -195,6 +195,12 @@ class ElsewhereOutcome(Request):
     right: Ref = Field(description="your name of the right side")
     same: bool = Field(description="whether the pair is the same")
 
+    @model_validator(mode="after")
+    def _two_sides(self) -> Self:
+        if self.left == self.right:
+            raise ValueError(f"{self.left!r} is paired with itself; expected two sides")
+        return self
+
 
 class ElsewhereRequest(Request):
     """Outcomes that nobody drew at random: they are kept and counted, and never bound anything."""

@@ -355,6 +355,10 @@ def test_erased_names_count_as_wrong_and_are_gone(
 def test_no_side_is_judged_against_itself() -> None:
     with pytest.raises(ValidationError, match=r"refs\[1\] pairs 'b' with itself"):
         asked(source={"refs": [["a", "b"], ["b", "b"]]})
+    with pytest.raises(ValidationError, match=r"outcomes\.0\s+Value error, 'b' is paired with itself"):
+        ElsewhereRequest.model_validate(
+            {"model": "people", "outcomes": [{"left": "b", "right": "b", "same": True}]}
+        )
 
 
 def test_what_nobody_can_tell_raises_the_bound_and_no_alarm(reviews: Reviews) -> None:
