@@ -210,6 +210,7 @@ def test_plan_says_how_many_people(pairmark: Pairmark) -> None:
     }
     assert 30 <= needs["bootstrap"]["calibration_people"] < 1000
     assert said.json["ample"] == 4 * 5990
+    assert (said.json["labeled_people"], said.json["strangers"]) == (60, 5930)
     shown = pairmark("plan", "--fpr", "0.001").out
     assert "5990" in shown
     assert "comfortable" in shown

@@ -229,6 +229,10 @@ def test_judgements_bound_the_share_of_false_links(
     most = round(now["bound"] * worst["bound_of"]) + worst["by_hand"]
     assert worst["bound"] == pytest.approx(most / changed["links"])
     assert worst["enough"] == (worst["expected_more"] == 0)
+    asked(client, "POST", f"/links/{made['id']}/erase", json={"record": apart[1]["left"]})
+    left = asked(client, "GET", f"/links/{made['id']}")
+    assert left["links"] < changed["links"], "what was judged of an erased record is still counted"
+    assert left["false_links"]["bound"] == pytest.approx(most / left["links"])
     client.request("DELETE", f"/links/{made['id']}")
     with pytest.raises(NotFound):
         client.review(made["review"])
