@@ -83,10 +83,7 @@ class BootstrapTable:
 
 def confidence_row(confidence: float) -> int | None:
     """Row of a confidence in the tables, None when there is none."""
-    for row, value in enumerate(CONFIDENCES):
-        if abs(confidence - value) < 1e-9:
-            return row
-    return None
+    return next((row for row, value in enumerate(CONFIDENCES) if abs(confidence - value) < 1e-9), None)
 
 
 def bootstrap_table(sample: PairSample, *, n_replicates: int = N_REPLICATES, seed: int = 0) -> BootstrapTable:
@@ -95,7 +92,10 @@ def bootstrap_table(sample: PairSample, *, n_replicates: int = N_REPLICATES, see
     if not stops.size or sample.n_units < ENOUGH_UNITS:
         return empty_table()
     rate, variance, effective, largest_share = _measure_sample(sample, stops)
-    admitted = (_pairs_above(sample, stops) >= ENOUGH_PAIRS) & (effective >= ENOUGH_UNITS)
+    # A pair of units is above a threshold from its best row on.
+    best_row = np.unique(sample.different.edge, return_index=True)[1]
+    n_pairs = np.searchsorted(np.sort(best_row), stops, side="left")
+    admitted = (n_pairs >= ENOUGH_PAIRS) & (effective >= ENOUGH_UNITS)
     if not admitted.any():
         return empty_table()
     # Bounds from fewer pairs than that say nothing and must not enter the running maximum below.
@@ -142,13 +142,6 @@ def _grid(sample: PairSample) -> tuple[Float32, Int64]:
     targets = first * _GRID_RATIO ** np.arange(np.ceil(np.log(last / first) / np.log(_GRID_RATIO)) + 1)
     picks = np.unique(candidates[np.minimum(np.searchsorted(mass[candidates], targets), candidates.size - 1)])
     return values[picks], rows[picks].astype(np.int64)
-
-
-def _pairs_above(sample: PairSample, stops: Int64) -> Int64:
-    """Distinct pairs of units among the first rows."""
-    # A pair of units is above a threshold from its best row on.
-    first_row = np.unique(sample.different.edge, return_index=True)[1]
-    return np.searchsorted(np.sort(first_row), stops, side="left")
 
 
 @dataclass(frozen=True, kw_only=True)

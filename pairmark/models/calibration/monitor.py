@@ -215,19 +215,12 @@ def describe_move(ranges: RowRanges | None, rows: Float32) -> str | None:
     """
     if ranges is None or ranges.near is None or len(rows) < LARGE or len(ranges.reference) < FEWEST_PEOPLE:
         return None
-    moved = _beyond(ranges, rows)
-    if moved is None:
-        return None
-    # Only now is it worth the time to look at distances.
-    some = scale_rows(rows[:: -(-len(rows) // AT_ONCE)], ranges.scales)
-    near = [np.linalg.norm(some - row, axis=1) < ranges.near[0] for row in some]
-    return None if np.mean(near, axis=1).max() > 0.5 else moved
-
-
-def _beyond(ranges: RowRanges, rows: Float32) -> str | None:
     statistics, edges = ranges.statistics(rows), edges_of(ranges)
     counts = np.stack([statistics < edges[0], statistics > edges[1]]).sum(axis=1)
     if bdtrc(counts.max() - 1, len(rows), TOLERATED) > REQUEST / counts.size:
         return None
+    # Only now is it worth the time to look at distances.
+    some = scale_rows(rows[:: -(-len(rows) // AT_ONCE)], ranges.scales)
+    near = [np.linalg.norm(some - row, axis=1) < ranges.near[0] for row in some]
     side, statistic = np.unravel_index(int(counts.argmax()), counts.shape)
-    return _words(int(side), int(statistic), edges)
+    return None if np.mean(near, axis=1).max() > 0.5 else _words(int(side), int(statistic), edges)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from numpy.typing import ArrayLike
 
 from pairmark.models.calibration.calibration import Calibration
-from pairmark.models.calibration.guarantees import checked_rate
 from pairmark.models.calibration.operating_point import OperatingPoint
 
 
@@ -39,8 +38,6 @@ def operating_point(
     >>> bool(matches[same == 0].mean() <= 0.05), bool(matches[same == 1].mean() > 0.8)
     (True, True)
     """
-    checked_rate(fpr, "fpr")
-    checked_rate(confidence, "confidence")
     calibration = Calibration.fit(
         scores,
         same,

@@ -16,9 +16,9 @@ from pairmark.schemas.reviews import (
 )
 from pairmark.service.datasets.ingest import Datasets
 from pairmark.service.db import Database
-from pairmark.service.errors import InvalidInput, UnknownModel
+from pairmark.service.errors import InvalidInput
 from pairmark.service.reviews import repository
-from pairmark.service.reviews.reviews import unknown_review
+from pairmark.service.reviews.reviews import existing_review, known_model_id
 
 MOST_PAIRS: Final = 100_000
 
@@ -41,9 +41,7 @@ class JudgedPairs:
     def of_review(self, review_id: str, request: JudgedDatasetRequest) -> DatasetOut:
         """The judged pairs of a review; what nobody could tell is left out."""
         with self._db.read() as session:
-            review = repository.review(session, review_id)
-            if review is None:
-                raise unknown_review(review_id)
+            review = existing_review(session, review_id)
             rows, columns = repository.judged_items(session, review_id), review.source.get("columns")
         pairs = [
             JudgedPair(row.sides["left"], row.sides["right"], row.same)
@@ -55,9 +53,7 @@ class JudgedPairs:
     def of_outcomes(self, request: OutcomesDatasetRequest) -> DatasetOut:
         """Outcomes from elsewhere, of pairs whose sides are kept under the same refs."""
         with self._db.read() as session:
-            model_id = repository.model_id_of(session, request.model)
-            if model_id is None:
-                raise UnknownModel(f"there is no model {request.model!r}", field="model")
+            model_id = known_model_id(session, request.model)
             rows = repository.outcomes_with_sides(session, request.model, model_id, MOST_PAIRS)
         pairs = [JudgedPair(sides["left"], sides["right"], same) for sides, same in rows]
         return self._add_dataset(request.name, pairs)

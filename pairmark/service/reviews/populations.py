@@ -78,8 +78,7 @@ def population_of(session: Session, request: ReviewRequest, model_id: str | None
         population = []
         for kind in kinds:
             size = counts.get(kind, 0)
-            chance_of_kind = min(chance, MOST_SAMPLED / max(size, 1))
-            ids = repository.kept_decisions(session, window, kind, chance_of_kind)
+            ids = repository.kept_decisions(session, window, kind, min(chance, MOST_SAMPLED / max(size, 1)))
             population.append(drawn_from(kind, size, ids, partial(_kept_items, session)))
     if not sum(decisions.size for decisions in population):
         if source.refs is not None:

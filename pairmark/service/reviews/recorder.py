@@ -55,8 +55,8 @@ class KeptRow(NamedTuple):
     def columns(self, hour: int) -> dict[str, Any]:
         facts = self._asdict()
         sides = facts.pop("sides")
-        both_sides = None if sides is None else sides()
-        return {**facts.pop("deciding")._asdict(), **facts, "hour": hour, "sides": both_sides}
+        about = facts.pop("deciding")._asdict()
+        return {**about, **facts, "hour": hour, "sides": None if sides is None else sides()}
 
 
 @dataclass(slots=True)

@@ -54,10 +54,9 @@ def model_id_of(session: Session, name: str) -> str | None:
 
 def hour_total(session: Session, model_id: str, hour: int) -> tuple[int, float | None]:
     """How many decisions an hour has, and the chance with which they are kept; None: it has none."""
-    counts = DecisionCount
-    where = counts.model_id == model_id, counts.hour == hour
+    where = DecisionCount.model_id == model_id, DecisionCount.hour == hour
     total, chance = session.execute(
-        select(func.sum(counts.count), func.min(counts.chance)).where(*where)
+        select(func.sum(DecisionCount.count), func.min(DecisionCount.chance)).where(*where)
     ).one()
     return int(total or 0), chance
 
@@ -90,14 +89,15 @@ def add_decisions(
 
 def lower_chance(session: Session, model_id: str, hour: int, chance: float) -> None:
     """Lower the chance of an hour, and delete what it does not keep."""
-    decision_row, counts = KeptDecision, DecisionCount
     session.execute(
-        delete(decision_row).where(
-            decision_row.model_id == model_id, decision_row.hour == hour, decision_row.key >= chance
+        delete(KeptDecision).where(
+            KeptDecision.model_id == model_id, KeptDecision.hour == hour, KeptDecision.key >= chance
         )
     )
     session.execute(
-        update(counts).where(counts.model_id == model_id, counts.hour == hour).values(chance=chance)
+        update(DecisionCount)
+        .where(DecisionCount.model_id == model_id, DecisionCount.hour == hour)
+        .values(chance=chance)
     )
 
 
@@ -127,28 +127,28 @@ class DecisionWindow(NamedTuple):
 
 def decision_counts(session: Session, window: DecisionWindow) -> tuple[dict[int, int], float]:
     """Decisions of a window, by kind, and the smallest chance with which any of its hours kept them."""
-    counts = DecisionCount
-    totals = select(counts.decision, func.sum(counts.count), func.min(counts.chance)).where(
-        *window.where(counts)
-    )
-    rows = session.execute(totals.group_by(counts.decision)).all()
+    totals = select(
+        DecisionCount.decision, func.sum(DecisionCount.count), func.min(DecisionCount.chance)
+    ).where(*window.where(DecisionCount))
+    rows = session.execute(totals.group_by(DecisionCount.decision)).all()
     return {row[0]: int(row[1]) for row in rows}, min((row[2] for row in rows), default=1.0)
 
 
 def deciding_versions(session: Session, window: DecisionWindow) -> list[int]:
-    counts = DecisionCount
     return list(
         session.scalars(
-            select(counts.version).where(*window.where(counts)).distinct().order_by(counts.version)
+            select(DecisionCount.version)
+            .where(*window.where(DecisionCount))
+            .distinct()
+            .order_by(DecisionCount.version)
         )
     )
 
 
 def kept_decisions(session: Session, window: DecisionWindow, decision: int, chance: float) -> list[int]:
     """Ids of a uniform sample of a window's decisions: those kept with keys below ``chance``."""
-    decision_row = KeptDecision
-    sampled = *window.where(decision_row), decision_row.decision == decision, decision_row.key < chance
-    return list(session.scalars(select(decision_row.id).where(*sampled)))
+    sampled = *window.where(KeptDecision), KeptDecision.decision == decision, KeptDecision.key < chance
+    return list(session.scalars(select(KeptDecision.id).where(*sampled)))
 
 
 def decisions(session: Session, ids: Sequence[int]) -> dict[int, KeptDecision]:
@@ -188,36 +188,35 @@ def add_items(session: Session, items: Sequence[Mapping[str, Any]]) -> None:
 
 def drawn_items(session: Session, review_id: str) -> list[Row[Any]]:
     """(stratum, erased, same, number) of drawn items in the order of draws; number None: not judged."""
-    items, judgement = ReviewItem, ReviewJudgement
-    first_judgement = and_(judgement.item_id == items.id, judgement.number == 1)
+    first_judgement = and_(ReviewJudgement.item_id == ReviewItem.id, ReviewJudgement.number == 1)
     return list(
         session.execute(
-            select(items.stratum, items.erased, judgement.same, judgement.number)
-            .outerjoin(judgement, first_judgement)
-            .where(items.review_id == review_id, items.draw.is_not(None))
-            .order_by(items.draw)
+            select(ReviewItem.stratum, ReviewItem.erased, ReviewJudgement.same, ReviewJudgement.number)
+            .outerjoin(ReviewJudgement, first_judgement)
+            .where(ReviewItem.review_id == review_id, ReviewItem.draw.is_not(None))
+            .order_by(ReviewItem.draw)
         )
     )
 
 
 def next_of_stratum(session: Session, review_id: str, stratum: int) -> ReviewItem | None:
     """The item of a stratum that is next in its random order."""
-    items = ReviewItem
     return session.scalar(
-        select(items)
-        .where(items.review_id == review_id, items.stratum == stratum, items.draw.is_(None))
-        .order_by(items.place)
+        select(ReviewItem)
+        .where(ReviewItem.review_id == review_id, ReviewItem.stratum == stratum, ReviewItem.draw.is_(None))
+        .order_by(ReviewItem.place)
         .limit(1)
     )
 
 
 def held_items(session: Session, review_id: str, reviewer: str, now: float, limit: int) -> list[ReviewItem]:
-    items = ReviewItem
     return list(
         session.scalars(
-            select(items)
-            .where(items.review_id == review_id, items.holder == reviewer, items.held_until > now)
-            .order_by(items.draw)
+            select(ReviewItem)
+            .where(
+                ReviewItem.review_id == review_id, ReviewItem.holder == reviewer, ReviewItem.held_until > now
+            )
+            .order_by(ReviewItem.draw)
             .limit(limit)
         )
     )
@@ -225,19 +224,18 @@ def held_items(session: Session, review_id: str, reviewer: str, now: float, limi
 
 def free_items(session: Session, review_id: str, now: float, limit: int) -> list[ReviewItem]:
     """Drawn items that nobody has now and nobody has judged."""
-    items = ReviewItem
-    judged = exists().where(ReviewJudgement.item_id == items.id)
+    judged = exists().where(ReviewJudgement.item_id == ReviewItem.id)
     return list(
         session.scalars(
-            select(items)
+            select(ReviewItem)
             .where(
-                items.review_id == review_id,
-                items.draw.is_not(None),
-                items.erased.is_(False),
-                or_(items.held_until.is_(None), items.held_until <= now),
+                ReviewItem.review_id == review_id,
+                ReviewItem.draw.is_not(None),
+                ReviewItem.erased.is_(False),
+                or_(ReviewItem.held_until.is_(None), ReviewItem.held_until <= now),
                 ~judged,
             )
-            .order_by(items.draw)
+            .order_by(ReviewItem.draw)
             .limit(limit)
         )
     )
@@ -245,13 +243,12 @@ def free_items(session: Session, review_id: str, now: float, limit: int) -> list
 
 def finished_reviews(session: Session, model: str, limit: int) -> list[ReviewRow]:
     """The newest reviews of a model whose bound was low enough, or that raised the alarm."""
-    reviews = ReviewRow
-    ended = or_(reviews.enough_at.is_not(None), reviews.alarm_at.is_not(None))
+    ended = or_(ReviewRow.enough_at.is_not(None), ReviewRow.alarm_at.is_not(None))
     return list(
         session.scalars(
-            select(reviews)
-            .where(reviews.model == model, ended)
-            .order_by(reviews.created_at.desc())
+            select(ReviewRow)
+            .where(ReviewRow.model == model, ended)
+            .order_by(ReviewRow.created_at.desc())
             .limit(limit)
         )
     )
@@ -264,29 +261,32 @@ def gallery_model(session: Session, gallery: str) -> Row[str, str] | None:
 
 
 def item(session: Session, review_id: str, item_id: str) -> ReviewItem | None:
-    items = ReviewItem
     return session.scalar(
-        select(items).where(items.id == item_id, items.review_id == review_id, items.draw.is_not(None))
+        select(ReviewItem).where(
+            ReviewItem.id == item_id, ReviewItem.review_id == review_id, ReviewItem.draw.is_not(None)
+        )
     )
 
 
 def judgements_of(session: Session, item_id: str) -> list[ReviewJudgement]:
     """What was said of an item, first first."""
-    judgement = ReviewJudgement
     return list(
-        session.scalars(select(judgement).where(judgement.item_id == item_id).order_by(judgement.number))
+        session.scalars(
+            select(ReviewJudgement).where(ReviewJudgement.item_id == item_id).order_by(ReviewJudgement.number)
+        )
     )
 
 
 def judged_items(session: Session, review_id: str) -> list[Row[Any]]:
     """(sides, same) of judged items that are not erased, in the order of draws."""
-    items, judgement = ReviewItem, ReviewJudgement
     return list(
         session.execute(
-            select(items.sides, judgement.same)
-            .join(judgement, and_(judgement.item_id == items.id, judgement.number == 1))
-            .where(items.review_id == review_id, items.erased.is_(False))
-            .order_by(items.draw)
+            select(ReviewItem.sides, ReviewJudgement.same)
+            .join(
+                ReviewJudgement, and_(ReviewJudgement.item_id == ReviewItem.id, ReviewJudgement.number == 1)
+            )
+            .where(ReviewItem.review_id == review_id, ReviewItem.erased.is_(False))
+            .order_by(ReviewItem.draw)
         )
     )
 
@@ -307,17 +307,16 @@ def add_outcomes(session: Session, rows: Sequence[Mapping[str, Any]]) -> None:
 
 def decided_as(session: Session, model_id: str, left: str, right: str) -> int | None:
     """The newest kept decision on a pair by its refs, in either order."""
-    decision_row = KeptDecision
     return session.scalar(
-        select(decision_row.decision)
+        select(KeptDecision.decision)
         .where(
-            decision_row.model_id == model_id,
+            KeptDecision.model_id == model_id,
             or_(
-                and_(decision_row.left_ref == left, decision_row.right_ref == right),
-                and_(decision_row.left_ref == right, decision_row.right_ref == left),
+                and_(KeptDecision.left_ref == left, KeptDecision.right_ref == right),
+                and_(KeptDecision.left_ref == right, KeptDecision.right_ref == left),
             ),
         )
-        .order_by(decision_row.at.desc())
+        .order_by(KeptDecision.at.desc())
         .limit(1)
     )
 
@@ -326,16 +325,21 @@ def outcomes_with_sides(
     session: Session, model: str, model_id: str, limit: int
 ) -> list[Row[dict[str, Any], bool]]:
     """(sides, same) of outcomes whose refs a decision with sides is kept under, newest first."""
-    decision_row, outcome = KeptDecision, OutcomeRow
-    one_way = and_(decision_row.left_ref == outcome.left_ref, decision_row.right_ref == outcome.right_ref)
-    other_way = and_(decision_row.left_ref == outcome.right_ref, decision_row.right_ref == outcome.left_ref)
+    one_way = and_(
+        KeptDecision.left_ref == OutcomeRow.left_ref, KeptDecision.right_ref == OutcomeRow.right_ref
+    )
+    other_way = and_(
+        KeptDecision.left_ref == OutcomeRow.right_ref, KeptDecision.right_ref == OutcomeRow.left_ref
+    )
     return [
         row
         for row in session.execute(
-            select(decision_row.sides, outcome.same)
-            .join(outcome, or_(one_way, other_way))
-            .where(outcome.model == model, decision_row.model_id == model_id, decision_row.erased.is_(False))
-            .order_by(outcome.id.desc(), decision_row.id)
+            select(KeptDecision.sides, OutcomeRow.same)
+            .join(OutcomeRow, or_(one_way, other_way))
+            .where(
+                OutcomeRow.model == model, KeptDecision.model_id == model_id, KeptDecision.erased.is_(False)
+            )
+            .order_by(OutcomeRow.id.desc(), KeptDecision.id)
             .limit(limit)
         )
         if row.sides is not None
@@ -346,25 +350,23 @@ def erase_refs(
     session: Session, model: str, model_id: str | None, refs: Sequence[str]
 ) -> tuple[int, int, int]:
     """Erase what is kept under these names; returns numbers of decisions, items of reviews and outcomes."""
-    items, outcome = ReviewItem, OutcomeRow
     reviews = select(ReviewRow.id).where(ReviewRow.model == model)
-    decision_row = KeptDecision
     decisions_gone = _blank(
         session,
-        decision_row,
-        decision_row.model_id == model_id,
-        or_(decision_row.left_ref.in_(refs), decision_row.right_ref.in_(refs)),
+        KeptDecision,
+        KeptDecision.model_id == model_id,
+        or_(KeptDecision.left_ref.in_(refs), KeptDecision.right_ref.in_(refs)),
     )
     blanked = _blank(
         session,
-        items,
-        items.review_id.in_(reviews),
-        or_(items.left_ref.in_(refs), items.right_ref.in_(refs)),
+        ReviewItem,
+        ReviewItem.review_id.in_(reviews),
+        or_(ReviewItem.left_ref.in_(refs), ReviewItem.right_ref.in_(refs)),
     )
     outcomes_gone = execute_change(
         session,
-        delete(outcome).where(
-            outcome.model == model, or_(outcome.left_ref.in_(refs), outcome.right_ref.in_(refs))
+        delete(OutcomeRow).where(
+            OutcomeRow.model == model, or_(OutcomeRow.left_ref.in_(refs), OutcomeRow.right_ref.in_(refs))
         ),
     )
     return decisions_gone, blanked, outcomes_gone
@@ -372,9 +374,8 @@ def erase_refs(
 
 def erase_of_review(session: Session, review_id: str, refs: Sequence[str]) -> int:
     """Erase names from the items of a review; returns how many."""
-    items = ReviewItem
-    about = or_(items.left_ref.in_(refs), items.right_ref.in_(refs))
-    return _blank(session, items, items.review_id == review_id, about)
+    about = or_(ReviewItem.left_ref.in_(refs), ReviewItem.right_ref.in_(refs))
+    return _blank(session, ReviewItem, ReviewItem.review_id == review_id, about)
 
 
 def erase_of_gallery(session: Session, gallery: str, ids: Sequence[str], subjects: Sequence[str]) -> int:

@@ -182,9 +182,7 @@ class Reviews:
             if source.gallery is not None:
                 model_id, model = _gallery_model(session, source.gallery)
             elif source.model is not None:
-                model_id = repository.model_id_of(session, source.model)
-                if model_id is None:
-                    raise UnknownModel(f"there is no model {source.model!r}", field="source.model")
+                model_id = known_model_id(session, source.model, "source.model")
             population = population_of(session, request, model_id)
             now = self._db.now(session)
             facts = source.model_dump(mode="json", exclude={"refs", "scores", "matches"}, exclude_none=True)
@@ -197,12 +195,12 @@ class Reviews:
     def get(self, review_id: str) -> ReviewOut:
         """A review and what it has shown so far, or `UnknownReview`."""
         with self._db.read() as session:
-            return _out(_existing_review(session, review_id))
+            return _out(existing_review(session, review_id))
 
     def delete(self, review_id: str) -> None:
         """Delete a review with what it holds of people, or `UnknownReview`. The audit log still says that it was."""
         with self._db.write() as session:
-            review = _existing_review(session, review_id, lock=True)
+            review = existing_review(session, review_id, lock=True)
             facts = {name: review.progress[name] for name in ("judged", "wrong", "bound")}
             record(session, self._db.now(session), "review.delete", f"review:{review_id}", before=facts)
             repository.delete_review(session, review_id)
@@ -281,9 +279,7 @@ class Reviews:
     def report_outcomes(self, request: ElsewhereRequest, caller: str) -> ElsewhereOut:
         """Keep outcomes that nobody drew: chosen as they are, they bound nothing."""
         with self._db.write() as session:
-            model_id = repository.model_id_of(session, request.model)
-            if model_id is None:
-                raise UnknownModel(f"there is no model {request.model!r}", field="model")
+            model_id = known_model_id(session, request.model)
             now = self._db.now(session)
             contradicted = 0
             rows = []
@@ -313,9 +309,7 @@ class Reviews:
 
     def erase(self, model: str, refs: Sequence[str]) -> RefsErased:
         with self._db.write() as session:
-            model_id = repository.model_id_of(session, model)
-            if model_id is None:
-                raise UnknownModel(f"there is no model {model!r}", field="model")
+            model_id = known_model_id(session, model)
             counts = repository.erase_refs(session, model, model_id, list(refs))
             facts = {"decisions": counts[0], "items": counts[1], "outcomes": counts[2]}
             record(session, self._db.now(session), "review.erase", f"model:{model}", before=facts)
@@ -390,12 +384,21 @@ def _gallery_model(session: Session, gallery: str) -> tuple[str, str]:
     return model[0], model[1]
 
 
+def known_model_id(session: Session, name: str, field: str = "model") -> str:
+    """The id of the model of a name, or `UnknownModel`; ``field`` : of the request that named it."""
+    model_id = repository.model_id_of(session, name)
+    if model_id is None:
+        raise UnknownModel(f"there is no model {name!r}", field=field)
+    return model_id
+
+
 def unknown_review(review_id: str) -> UnknownReview:
     """The error for a review that is not there, or not to be seen."""
     return UnknownReview(f"there is no review {review_id[:50]!r}")
 
 
-def _existing_review(session: Session, review_id: str, *, lock: bool = False) -> ReviewRow:
+def existing_review(session: Session, review_id: str, *, lock: bool = False) -> ReviewRow:
+    """The row of a review, or `UnknownReview`; ``lock`` as `repository.review` takes it."""
     row = None if "\x00" in review_id else repository.review(session, review_id, lock=lock)
     if row is None:
         raise unknown_review(review_id)
@@ -404,7 +407,7 @@ def _existing_review(session: Session, review_id: str, *, lock: bool = False) ->
 
 def _open(session: Session, review_id: str) -> ReviewRow:
     """A review that can be judged, locked."""
-    review = _existing_review(session, review_id, lock=True)
+    review = existing_review(session, review_id, lock=True)
     if review.question != "label" and len(review.strata) != len(KINDS[review.question]):
         raise Conflict(
             f"review {review_id} was made by an earlier version, which drew some pairs more often than others: ask "

@@ -291,11 +291,17 @@ class Catalogue:
             if view is not None and view.revision == revision:
                 return view
             versions: dict[str, dict[int, VersionEntry]] = {}
-            table = ModelVersion
-            about = table.model_id, ModelRow.name, table.version, table.kind, table.capabilities
-            columns = *about, table.calibration_id, table.artefact_sha256
+            columns = (
+                ModelVersion.model_id,
+                ModelRow.name,
+                ModelVersion.version,
+                ModelVersion.kind,
+                ModelVersion.capabilities,
+                ModelVersion.calibration_id,
+                ModelVersion.artefact_sha256,
+            )
             for row in session.execute(
-                select(*columns).join(ModelRow).order_by(table.model_id, table.version)
+                select(*columns).join(ModelRow).order_by(ModelVersion.model_id, ModelVersion.version)
             ):
                 entry = VersionEntry(**{**row._mapping, "capabilities": frozenset(row.capabilities)})
                 versions.setdefault(entry.model_id, {})[entry.version] = entry
@@ -316,12 +322,14 @@ class Catalogue:
                 for model in session.scalars(select(ModelRow).order_by(ModelRow.name))
             }
             moved = select(CalibrationRow.id, CalibrationRow.moved).where(CalibrationRow.moved.is_not(None))
-            detail = "inputs have moved since the calibration: "
             return CatalogueView(
                 revision=revision,
                 models=models,
                 moved={
-                    id: {"code": "inputs-moved", "detail": f"{detail}{words}"}
+                    id: {
+                        "code": "inputs-moved",
+                        "detail": f"inputs have moved since the calibration: {words}",
+                    }
                     for id, words in session.execute(moved)
                 },
                 keys=active_keys(session),

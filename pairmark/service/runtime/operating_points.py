@@ -183,7 +183,6 @@ class OperatingPoints:
             ) from error
         except ValueError as error:
             raise InvalidInput(str(error)) from error
-        number = entry.number
         public = {**plain(point.as_dict()), "calibration_id": calibration_id, **class_facts}
         if request.complete_only:
             # No pair that lacks a cell is decided, so that nothing is assumed of it.
@@ -193,15 +192,15 @@ class OperatingPoints:
                 f" The threshold comes from {calibration.facts.folds} folds, whose models each score people they never "
                 "saw; the model that answers learned from all of them."
             )
-        public["number"] = number
+        public["number"] = entry.number
         public["imported"] = entry.imported
         if entry.classes is not None and point.guarantee != "none":
             public["population"] = {"classes": entry.classes}
             public["meaning"] += f" It holds among {population_of(entry.classes)}."
-        if number is not None and number > 1 and not point.simultaneous and point.guarantee != "none":
+        if (entry.number or 1) > 1 and not point.simultaneous and point.guarantee != "none":
             public["meaning"] += (
-                f" This is calibration {number} on this dataset: the guarantee is not for the best of them, unless it "
-                "was chosen without looking at them; simultaneous=true is for all."
+                f" This is calibration {entry.number} on this dataset: the guarantee is not for the best of them, "
+                "unless it was chosen without looking at them; simultaneous=true is for all."
             )
         served_point = ServedPoint(
             threshold=np.float32(point.threshold),

@@ -150,8 +150,16 @@ class Runtime:
         policy = None if model is None else model.allow_asymptotic
         allowed = rate.method == "auto" and (self.settings.allow_asymptotic if policy is None else policy)
         complete_only = has_records and model is not None and model.missing == "refuse"
-        how = rate.fpr, rate.confidence, rate.method, rate.fnr, rate.simultaneous
-        return PointRequest(calibration, *how, allowed, complete_only)
+        return PointRequest(
+            calibration,
+            rate.fpr,
+            rate.confidence,
+            rate.method,
+            rate.fnr,
+            rate.simultaneous,
+            allowed,
+            complete_only,
+        )
 
     async def best_f1(self, version: LoadedVersion) -> ServedPoint:
         """The point with the best F1 on the version's held-out pairs; `ModelNotCapable` where that was not measured."""
@@ -177,8 +185,9 @@ class Runtime:
             is_refused = lacked.any(axis=(1, 2)) & (model is not None and model.missing == "refuse")
             threshold = np.where(is_refused, np.float32(np.nan), point.threshold)
             return ComparedPairs(lacked, (threshold, threshold), COMPLETE_ONLY)
-        arguments = version.estimator, current_owner(), point, lacked, rescore
-        compared = self.patterns.find(*arguments, may_work=False)
+        compared = self.patterns.find(
+            version.estimator, current_owner(), point, lacked, rescore, may_work=False
+        )
         if compared is not None:
             return compared
         return await self.batch_place.run(lambda: self.find_compared(version, point, lacked, rescore))

@@ -103,11 +103,9 @@ class LoadedVersion:
         """
         n = max(left.shape[0], right.shape[0])
         # Both sides were validated as they were parsed, so the estimator's own checks are not paid again.
-        if n <= FEW:
-            scores = score_checked(self.estimator, left, right)
-        else:
-            start = time.perf_counter()
-            scores = score_checked(self.estimator, left, right)
+        start = time.perf_counter()
+        scores = score_checked(self.estimator, left, right)
+        if n > FEW:
             self.seconds_a_pair = (time.perf_counter() - start) / n
         check_finite(scores, noun="pair", what="score", field="left")
         return scores

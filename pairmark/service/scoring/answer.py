@@ -53,7 +53,7 @@ def answer_decisions(decided: Decided, *, raw: bool) -> Answer:
     parts = (
         scored.model,
         to_json(decided.matches()),
-        point.json if decided.shows_scores else to_json(decided.public_point),
+        point.json if decided.shows_scores else to_json(point.hidden),
         warnings_member(decided.warnings),
     )
     return Answer(b'{"model":%b,"matches":%b,"operating_point":%b%b}' % parts)

@@ -12,6 +12,7 @@ from pairmark.models.core.arrays import Float32
 from pairmark.models.core.artefact import npy_header
 from pairmark.service.datasets.confined import UNREADABLE_HEAD, checked_members, damage_refused
 from pairmark.service.errors import InvalidInput, TooLarge
+from pairmark.service.scoring.json import raise_beyond
 from pairmark.service.scoring.requests import Features, PairRequest
 
 DTYPES = {"float32": "<f4", "float16": "<f2", "float64": "<f8"}
@@ -160,19 +161,14 @@ def _read_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str, max
         raise InvalidInput(
             f"{name} holds {n_available} bytes where its header promises {n_bytes}", field=name
         )
-    values = np.frombuffer(data, dtype=dtype, offset=stream_.tell())
-    values = values.reshape(shape, order="F" if in_columns else "C")
+    flat = np.frombuffer(data, dtype=dtype, offset=stream_.tell())
     with np.errstate(over="ignore", invalid="ignore"):
-        rows = np.array(values, dtype=np.float32, order="C")
-    _all_finite(rows, name)
-    return rows.reshape(1, -1) if rows.ndim == 1 else rows
+        rows = np.array(flat.reshape(shape, order="F" if in_columns else "C"), dtype=np.float32, order="C")
+    return np.atleast_2d(_all_finite(rows, name))
 
 
 def _all_finite(array: Float32, name: str) -> Float32:
     if not np.isfinite(array).all():
-        at = np.argwhere(~np.isfinite(array))[0]
-        field = name + "".join(f"[{index}]" for index in at)
-        raise InvalidInput(
-            f"{field} is NaN, infinite or beyond float32; expected a finite number", field=field
-        )
+        place = np.argwhere(~np.isfinite(array))[0]
+        raise_beyond(name + "".join(f"[{index}]" for index in place))
     return array

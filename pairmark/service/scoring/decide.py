@@ -140,11 +140,6 @@ class Decided:
         """(n,) the codes of raw answers."""
         return self.codes if self.refused is None else np.where(self.refused, self.refused, self.codes)
 
-    @property
-    def public_point(self) -> dict[str, Any]:
-        """What is said of the operating point."""
-        return self.point.public if self.shows_scores else self.point.hidden
-
     def matches(self) -> list[dict[str, Any]]:
         """What is said of each pair."""
         codes = self.codes.tolist()

@@ -43,10 +43,14 @@ class PairRequest:
     """The caller's names of both sides of each pair."""
 
     @property
+    def sizes(self) -> tuple[int, int]:
+        """How many vectors, records or subjects the left and the right side have."""
+        left, right = (self.left, self.right) if self.counts is None else self.counts
+        return len(left), len(right)
+
+    @property
     def n_pairs(self) -> int:
-        if self.counts is not None:
-            return max(self.counts[0].size, self.counts[1].size)
-        return max(len(self.left), len(self.right))
+        return max(self.sizes)
 
     @property
     def n_scored(self) -> int:
@@ -59,8 +63,7 @@ class PairRequest:
     @property
     def broadcast(self) -> bool:
         """Whether one of a side meets several of the other."""
-        sides = (self.left, self.right) if self.counts is None else self.counts
-        n_left, n_right = len(sides[0]), len(sides[1])
+        n_left, n_right = self.sizes
         return n_left != n_right and 1 in (n_left, n_right)
 
     def as_sent(self, place: int) -> dict[str, Any] | None:
@@ -78,7 +81,7 @@ class PairRequest:
         """Refuse sizes that make no pairs, or too many."""
         counts = self.counts
         what = "vectors" if counts is None else "subjects"
-        n_left, n_right = (len(self.left), len(self.right)) if counts is None else map(len, counts)
+        n_left, n_right = self.sizes
         if n_left != n_right and 1 not in (n_left, n_right):
             raise InvalidInput(
                 f"left has {n_left} {what} and right {n_right}; expected equal numbers, or a single one on one side",

@@ -63,8 +63,13 @@ def resolve(request: PairRequest, version: LoadedVersion, aggregation: str = "au
     sides = to_rows(version, request.left, "left"), to_rows(version, request.right, "right")
     if request.counts is not None or aggregation != "auto":
         aggregation = version.aggregation(aggregation)
-    warnings = unseen_categories(version, request.left, request.right)
-    return Resolved(version, *sides, request.counts, aggregation, warnings)
+    return Resolved(
+        version,
+        *sides,
+        request.counts,
+        aggregation,
+        unseen_categories(version, request.left, request.right),
+    )
 
 
 def unseen_categories(version: LoadedVersion, *sides: SideRows) -> Warnings:

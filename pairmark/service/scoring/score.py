@@ -46,10 +46,11 @@ def score(resolved: Resolved) -> Scored:
     version, left, right = resolved.version, resolved.left, resolved.right
     lacked = columns_lacked(resolved)
     if resolved.counts is not None:
-        sides = zip((left, right), resolved.counts, strict=True)
-        a, b = (SampleSets.of_rows(rows, counts) for rows, counts in sides)
-        sets = blanked_subjects(a, b)
-        scores = version.score_subjects(*sets, resolved.aggregation)
+        a, b = (
+            SampleSets.of_rows(rows, counts)
+            for rows, counts in zip((left, right), resolved.counts, strict=True)
+        )
+        scores = version.score_subjects(*blanked_subjects(a, b), resolved.aggregation)
     else:
         if version.accepts_sparse and type(left) is not type(right):
             left, right = csr_array(left), csr_array(right)
@@ -82,8 +83,9 @@ def score_without(resolved: Resolved, pairs: NDArray[np.intp], lacked: Bool) -> 
             SampleSets.of_rows(rows, counts).take(pairs if len(counts) > 1 else np.zeros_like(pairs))
             for rows, counts in zip((resolved.left, resolved.right), resolved.counts, strict=True)
         )
-        sets = blanked_subjects(a, b, np.logical_or(*lacked.swapaxes(0, 1)))
-        return resolved.version.score_subjects(*sets, resolved.aggregation)
+        return resolved.version.score_subjects(
+            *blanked_subjects(a, b, np.logical_or(*lacked.swapaxes(0, 1))), resolved.aggregation
+        )
     sides = []
     for rows, without in zip((resolved.left, resolved.right), lacked.swapaxes(0, 1), strict=True):
         blanked = rows[pairs if len(rows) > 1 else np.zeros_like(pairs)].copy()
@@ -124,7 +126,7 @@ def explain(request: PairRequest, version: LoadedVersion, aggregation: str) -> t
 
 def embed(version: LoadedVersion, features: Features) -> Float32:
     """A version's own vectors of points, (n, n_components) C-contiguous float32."""
-    rows = to_rows(version, features.rows, "features")
-    vectors = np.ascontiguousarray(version.estimator.transform(rows), dtype=np.float32)
+    rows = version.estimator.transform(to_rows(version, features.rows, "features"))
+    vectors = np.ascontiguousarray(rows, dtype=np.float32)
     check_finite(vectors, noun="point", what="vector", field="features")
     return vectors
