@@ -39,7 +39,7 @@ def link(
     id_column: Annotated[
         str | None,
         typer.Option(
-            "--id", help="Column that names the rows; row: their numbers. Default: what plainly does."
+            "--id", help="Column that names the rows; row: their numbers. Default: what plainly does, or row."
         ),
     ] = None,
     out: Annotated[
