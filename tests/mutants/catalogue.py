@@ -73,6 +73,12 @@ WATCHED: dict[str, tuple[Row, ...]] = {
             '"alternatives": plain(error.alternatives)} if True',
         ),
         (
+            "a key that decides searches at a rate, or the order tells which score is higher",
+            "pairmark/service/scoring",
+            r"if rate is None:\n        # The order",
+            "if False:\n        # The order",
+        ),
+        (
             "a key that only decides sends so many pairs a minute",
             API,
             r'"decisions", limit, "pairs", count=n',

@@ -220,7 +220,7 @@ def describe_move(ranges: RowRanges | None, rows: Float32) -> str | None:
     if bdtrc(counts.max() - 1, len(rows), TOLERATED) > REQUEST / counts.size:
         return None
     # Only now is it worth the time to look at distances.
-    some = scale_rows(rows[:: -(-len(rows) // AT_ONCE)], ranges.scales)
-    near = [np.linalg.norm(some - row, axis=1) < ranges.near[0] for row in some]
+    sampled = scale_rows(rows[:: -(-len(rows) // AT_ONCE)], ranges.scales)
+    near = [np.linalg.norm(sampled - row, axis=1) < ranges.near[0] for row in sampled]
     side, statistic = np.unravel_index(int(counts.argmax()), counts.shape)
     return None if np.mean(near, axis=1).max() > 0.5 else _words(int(side), int(statistic), edges)

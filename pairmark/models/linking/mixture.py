@@ -344,8 +344,8 @@ def _tables(
         is_average = np.array([column.role in of_kind[kind].averaged for column in columns])
         r = np.where(is_average[:, None], average, ratios)
         s = shared[number][:, None]
-        other = _unshared_ratios(columns, in_part[number]) if kind in _RELATED else 1.0
-        out[number] = np.log(s * r + (1 - s) * other)
+        unshared = _unshared_ratios(columns, in_part[number]) if kind in _RELATED else 1.0
+        out[number] = np.log(s * r + (1 - s) * unshared)
     return out.reshape(len(kinds), -1)
 
 
@@ -423,10 +423,10 @@ def fit(
             s = shared[number][:, None]
             unshared = _unshared_ratios(columns, in_part[number]) if names[number] in _RELATED else 1.0
             # Of each symbol, the part that is as in matches: s R / (s R + 1 - s).
-            rest = expected * (1 - s) * unshared / ratios[number]
-            agreeing = expected - rest
+            by_chance = expected * (1 - s) * unshared / ratios[number]
+            agreeing = expected - by_chance
             if names[number] in _RELATED:
-                levels = rest @ level
+                levels = by_chance @ level
                 parts = levels[np.arange(d), part_levels] + 5 * of_part
                 both = parts + levels[:, 1] + 5 * u[:, 0]
                 in_part[number] = np.where(has_part, (u[:, 0] + of_part) * parts / both, of_part)

@@ -178,8 +178,8 @@ class Terms(NamedTuple):
         is_begun = (_products(codes, shorter, a, b) > 0) | (_products(shorter, codes, a, b) > 0)
         has_code = np.diff(codes.indptr) > 0
         is_other = has_code[a] & has_code[b]
-        said = [(1 + score) / 2, score, score / 2]
-        return np.asarray(np.select([is_shared, is_begun, is_other], said, score))
+        scores = [(1 + score) / 2, score, score / 2]
+        return np.asarray(np.select([is_shared, is_begun, is_other], scores, score))
 
     def _matrix(self, weights: NDArray[Any]) -> Any:
         """(n, t) sparse rows of the terms that weigh something."""

@@ -406,8 +406,11 @@ def _boolean(cells: _Cells) -> tuple[RecordColumn, str] | None:
 
 
 def _recognize_column(cells: _Cells) -> tuple[RecordColumn, str] | None:
-    found = None if _place(cells) else recognize_kind(cells.name, cells.first, cells.n - cells.missing)
-    return found and (RecordColumn.model_validate({"name": cells.name, "type": found[0]}), found[1])
+    recognized = None if _place(cells) else recognize_kind(cells.name, cells.first, cells.n - cells.missing)
+    return recognized and (
+        RecordColumn.model_validate({"name": cells.name, "type": recognized[0]}),
+        recognized[1],
+    )
 
 
 def _infer_measured(cells: _Cells) -> tuple[RecordColumn, str] | None:

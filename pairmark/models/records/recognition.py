@@ -264,8 +264,8 @@ def common_kind(kinds: Sequence[str], cells: Sequence[Sequence[str | None]]) -> 
 
 def _are_numbered(cells: Sequence[str | None]) -> bool:
     """Whether texts have digits too often to be names of people: ``Main Above (Remastered 2011)``."""
-    held = list(filter(None, cells))
-    return sum(any(map(str.isdigit, cell)) for cell in held) > _SOME * len(held)
+    filled = list(filter(None, cells))
+    return sum(any(map(str.isdigit, cell)) for cell in filled) > _SOME * len(filled)
 
 
 def _is_code(text: str) -> bool:

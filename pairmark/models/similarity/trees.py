@@ -127,18 +127,18 @@ class Tree:
         """The tree with the cells of this depth for leaves; the cells below stay in the table, out of reach."""
         cells = self.cells.copy()
         cells[cells[:, layout.CELL_DEPTH] >= depth, layout.CELL_NODE] = -1
-        kept = cells[self.cell_of_node, layout.CELL_NODE] >= 0
-        number = np.cumsum(kept, dtype=np.int32) - 1
+        is_kept = cells[self.cell_of_node, layout.CELL_NODE] >= 0
+        number = np.cumsum(is_kept, dtype=np.int32) - 1
         split = cells[:, layout.CELL_NODE] >= 0
         cells[split, layout.CELL_NODE] = number[cells[split, layout.CELL_NODE]]
         low, high = (
             np.where(child >= 0, number[np.maximum(child, 0)], child)
-            for child in (self.node_low[kept], self.node_high[kept])
+            for child in (self.node_low[is_kept], self.node_high[is_kept])
         )
         return Tree(
             cells=cells,
-            features=self.features[kept],
-            thresholds=self.thresholds[kept],
+            features=self.features[is_kept],
+            thresholds=self.thresholds[is_kept],
             node_low=low,
             node_high=high,
         )

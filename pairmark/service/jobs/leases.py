@@ -396,8 +396,8 @@ def add_event(session: Session, job_id: str, event: str, data: dict[str, Any], n
 
 def _mark_worker(session: Session, name: str, job_id: str | None, now: float) -> None:
     """Note that a worker is alive, and the job it runs."""
-    known = update(WorkerRow).where(WorkerRow.name == name[:200]).values(seen_at=now, job_id=job_id)
-    if not execute_change(session, known):
+    heartbeat = update(WorkerRow).where(WorkerRow.name == name[:200]).values(seen_at=now, job_id=job_id)
+    if not execute_change(session, heartbeat):
         new = {"name": name[:200], "started_at": now, "seen_at": now, "job_id": job_id}
         session.execute(insert(WorkerRow).values(**new))
 

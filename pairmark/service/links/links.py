@@ -404,11 +404,11 @@ def _out(session: Session, row_and_state: tuple[LinkRow, str]) -> LinksOut:
         summary["false_links"] = summary["false_links"] | _judged_share(review, summary)
     if missed is not None:
         bound = missed.progress["bound"] if missed.progress["judged"] else None
-        known = {name: missed.progress[name] for name in ("judged", "enough")}
-        summary["missed_links"] = known | {"bound": bound, "review": missed.id}
+        counts = {name: missed.progress[name] for name in ("judged", "enough")}
+        summary["missed_links"] = counts | {"bound": bound, "review": missed.id}
     if recall is not None:
-        known = {"confidence": recall.confidence, "review": recall.id}
-        summary["recall"] = recall.progress["recall"] | known
+        settings = {"confidence": recall.confidence, "review": recall.id}
+        summary["recall"] = recall.progress["recall"] | settings
     tables = params["tables"]
     facts: dict[str, Any] = {name: params.get(name) for name in ("model", "one_to_one", "previous")} | {
         "id": row.id,
