@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_array, hstack
@@ -47,16 +47,19 @@ class BoostSettings:
     """Of equal rankers, in turn the one that ranks up what it fires on and the one that ranks it down."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Candidate:
-    """A weak ranker: one or two ranges of bins, and what it was chosen by."""
+Condition = tuple[int, int, int]
+"""A feature, and the first and last of its bins that are met."""
 
-    conditions: tuple[tuple[int, int, int], ...]
+
+class Candidate(NamedTuple):
+    """A weak ranker: one or two conditions, the rows that it fires on, and what it was chosen by."""
+
+    conditions: tuple[Condition, ...]
     rows: Int32
     gain: float
 
 
-class _Weights:
+class Weights:
     """Pair weights, factorised: D(i, j) = v_i v_j for i below j."""
 
     def __init__(self, data: BinnedRows, task: RankingTask) -> None:
@@ -133,15 +136,14 @@ def boost(
     1/(2n) being added to both (the smoothing of Schapire and Singer 1999, section 4.2), W- and W+ being the weights of
     the pairs that the ranker puts right and wrong.
     """
-    weights = _Weights(data, task)
-    search = _Search(data, settings)
+    weights = Weights(data, task)
     smooth = 0.5 / max(1, int((task.weight > 0).sum()))
     rankers: list[Rules] = []
     for number in range(settings.n_estimators):
         if number and (number % _REFRESH == 0 or weights.is_worn()):
             weights.refresh()
         favour = -1.0 if settings.alternate and number % 2 else 1.0
-        ranker = search.best(weights, favour)
+        ranker = best_ranker(data, settings, weights, favour)
         if ranker is None:
             break
         alpha, perfect = _alpha(*weights.shares(ranker.rows), settings.criterion, smooth)
@@ -165,56 +167,63 @@ def _alpha(a: float, b: float, criterion: str, smooth: float) -> tuple[float, bo
     return 0.5 * float(np.log((right + smooth) / (wrong + smooth))), perfect
 
 
-class _Search:
-    """Finds the best weak ranker for given weights."""
-
-    def __init__(self, data: BinnedRows, settings: BoostSettings) -> None:
-        self._data, self._settings = data, settings
-
-    def best(self, weights: _Weights, favour: float) -> _Candidate | None:
-        """The ranker of the largest gain; of equal ones, of the most frequent feature. None when nothing helps."""
-        stump = self._settings.weak == "stump"
-        firsts = self._complete(weights, favour, 1 if stump else _BEAMS, None)
-        if not firsts:
-            return None
-        if stump:
-            gain, condition = firsts[0]
-            return _Candidate(conditions=(condition,), rows=self._data.rows_within(*condition), gain=gain)
-        best = None
-        for _, first in firsts:
-            rows = self._data.rows_within(*first)
-            seconds = self._complete(weights, favour, 1, rows)
-            if seconds and (best is None or seconds[0][0] > best.gain * (1 + 1e-9)):
-                gain, second = seconds[0]
-                both = np.intersect1d(rows, self._data.rows_within(*second), assume_unique=True)
-                best = _Candidate(conditions=(first, second), rows=both, gain=gain)
-        return best
-
-    def _complete(
-        self, weights: _Weights, favour: float, places: int, rows: Int32 | None
-    ) -> list[tuple[float, tuple[int, int, int]]]:
-        """The best conditions, on all rows or some, best first: the gain and (feature, first bin, last bin)."""
-        data, settings = self._data, self._settings
-        gains = np.empty(min(places, data.support.size))
-        features, ats, sides = (np.zeros(gains.size, np.int64) for _ in range(3))
-        criterion = kernels.BY_R if settings.criterion == "r" else kernels.BY_Z
-        mass, sums = (weights.mass, weights.sums) if rows is None else weights.of_rows(rows)
-        if gains.size:
-            kernels.scan(
-                criterion, mass, sums, weights.totals, data.offsets, favour, settings.upper_only, gains, features, ats,
-                sides,
-            )  # fmt: skip
-        rankers = []
-        for gain, feature, start, side in zip(gains, features, ats, sides, strict=True):
-            if gain > _NOTHING:
-                first, last = data.all_of(int(feature))
-                if first >= 0:
-                    first, last = (int(start), last) if side == 0 else (first, int(start) - 1)
-                rankers.append((float(gain), (int(feature), first, last)))
-        return rankers
+def best_ranker(
+    data: BinnedRows, settings: BoostSettings, weights: Weights, favour: float
+) -> Candidate | None:
+    """The ranker of the largest gain; of equal ones, of the most frequent feature. None when nothing helps."""
+    best = None
+    for gain, first in _best_conditions(
+        data, settings, weights, favour, 1 if settings.weak == "stump" else _BEAMS
+    ):
+        rows = data.rows_within(*first)
+        if settings.weak == "stump":
+            return Candidate((first,), rows, gain)
+        for both, second in _best_conditions(data, settings, weights, favour, 1, rows):
+            if best is None or both > best.gain * (1 + 1e-9):
+                shared = np.intersect1d(rows, data.rows_within(*second), assume_unique=True)
+                best = Candidate((first, second), shared, both)
+    return best
 
 
-def _as_rules(data: BinnedRows, ranker: _Candidate, alpha: float) -> Rules:
+def _best_conditions(
+    data: BinnedRows,
+    settings: BoostSettings,
+    weights: Weights,
+    favour: float,
+    places: int,
+    rows: Int32 | None = None,
+) -> Iterator[tuple[float, Condition]]:
+    """The best conditions on all rows or some, best first, and their gains."""
+    gains = np.empty(min(places, data.support.size))
+    if not gains.size:
+        return
+    features, ats, sides = (np.zeros(gains.size, np.int64) for _ in range(3))
+    criterion = kernels.BY_R if settings.criterion == "r" else kernels.BY_Z
+    mass, sums = (weights.mass, weights.sums) if rows is None else weights.of_rows(rows)
+    kernels.scan(
+        criterion,
+        mass,
+        sums,
+        weights.totals,
+        data.offsets,
+        favour,
+        settings.upper_only,
+        gains,
+        features,
+        ats,
+        sides,
+    )
+    for gain, feature, start, side in zip(
+        *(part.tolist() for part in (gains, features, ats, sides)), strict=True
+    ):
+        if gain > _NOTHING:
+            first, last = data.all_of(feature)
+            if first >= 0:
+                first, last = (start, last) if side == 0 else (first, start - 1)
+            yield gain, (feature, first, last)
+
+
+def _as_rules(data: BinnedRows, ranker: Candidate, alpha: float) -> Rules:
     """One ranker as rules in terms of values. Conditions on one feature become one range."""
     conditions = list(ranker.conditions)
     if len(conditions) == 2 and conditions[0][0] == conditions[1][0]:
@@ -226,11 +235,6 @@ def _as_rules(data: BinnedRows, ranker: _Candidate, alpha: float) -> Rules:
         rule.features[0, at] = data.names[feature]
         low[0, at], high[0, at] = data.bounds(feature, first, last)
     return rule
-
-
-def one_against_rest(codes: Int64, upper: Int64) -> RankingTask:
-    """The task that ranks rows of some classes above all others."""
-    return RankingTask(upper=np.isin(codes, upper), weight=np.ones(codes.size))
 
 
 MOST_CLASSES = 32
@@ -246,12 +250,11 @@ def class_tasks(codes: Int64, n_classes: int, rng: np.random.Generator) -> list[
     More: `MOST_CLASSES` random halves of the classes (output codes: Dietterich and Bakiri 1995), so that the time does
     not grow with the number of identities.
     """
-    if n_classes == 2:
-        return [one_against_rest(codes, np.array([1]))]
-    if n_classes <= MOST_CLASSES:
-        return [one_against_rest(codes, np.array([label])) for label in range(n_classes)]
-    halves = [np.sort(rng.permutation(n_classes)[: n_classes // 2]) for _ in range(MOST_CLASSES)]
-    return [one_against_rest(codes, half) for half in halves]
+    if n_classes > MOST_CLASSES:
+        upper = [rng.permutation(n_classes)[: n_classes // 2] for _ in range(MOST_CLASSES)]
+    else:
+        upper = [np.array([label]) for label in range(n_classes == 2, n_classes)]
+    return [RankingTask(upper=np.isin(codes, labels), weight=np.ones(codes.size)) for labels in upper]
 
 
 def pair_task(

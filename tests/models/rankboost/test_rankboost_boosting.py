@@ -12,7 +12,7 @@ from scipy.sparse import csr_array
 from sklearn.metrics import roc_auc_score
 
 from pairmark.models import RankBoostKernel
-from pairmark.models.rankboost.boosting import BoostSettings, RankingTask, _Search, _Weights, boost
+from pairmark.models.rankboost.boosting import BoostSettings, RankingTask, Weights, best_ranker, boost
 from pairmark.models.rankboost.rows import bin_rows, sparse_rows
 
 
@@ -61,13 +61,13 @@ def test_each_stump_is_the_best_there_is(criterion: str) -> None:
     for seed in range(6):
         X, y = world(seed)
         data = bin_rows(sparse_rows(X), 256)
-        weights = _Weights(data, task_of(y))
-        search = _Search(data, BoostSettings(n_estimators=1, weak="stump", criterion=criterion))
+        weights = Weights(data, task_of(y))
+        settings = BoostSettings(n_estimators=1, weak="stump", criterion=criterion)
         H = np.zeros(len(y))
         for _ in range(6):
             D = pair_matrix(y, H)
             best = max(gain_of(h, D, criterion) for h in conditions(X))
-            found = search.best(weights, 1.0)
+            found = best_ranker(data, settings, weights, 1.0)
             if found is None:
                 assert best < 1e-9
                 break
@@ -86,12 +86,12 @@ def test_each_grid_is_the_best_pair_of_conditions(criterion: str) -> None:
         y = ((X[:, 0] * X[:, 1] + 0.3 * rng.normal(size=24)) > 0.4).astype(np.int64)
         y[:2] = 0, 1
         data = bin_rows(sparse_rows(X), 256)
-        weights = _Weights(data, task_of(y))
-        search = _Search(data, BoostSettings(n_estimators=1, weak="grid", criterion=criterion))
+        weights = Weights(data, task_of(y))
+        settings = BoostSettings(n_estimators=1, weak="grid", criterion=criterion)
         D = pair_matrix(y, np.zeros(24))
         single = conditions(X)
         best = max(gain_of(a & b, D, criterion) for a in single for b in single)
-        found = search.best(weights, 1.0)
+        found = best_ranker(data, settings, weights, 1.0)
         assert found is not None
         assert found.gain == pytest.approx(best, abs=1e-7)
         assert gain_of(np.isin(np.arange(24), found.rows), D, criterion) == pytest.approx(best, abs=1e-7)
