@@ -10,6 +10,7 @@ import numpy as np
 
 from pairmark.models.core.arrays import Bool, Float64, Int64
 from pairmark.models.core.state import Array, StateRecord
+from pairmark.models.ghost import kernels
 from pairmark.models.ghost.space import (
     Companions,
     GhostPoints,
@@ -98,16 +99,13 @@ def describe(
         sample = rows if rows.size <= 1_024 else np.sort(rng.choice(rows, 1_024, replace=False))
         sample_points = points.take(sample)
         exemplars[c] = sample[distances(space, weighing, sample_points, sample_points).sum(axis=0).argmin()]
-    companions = None
-    if weighing.sets:
-        companions = draw_companions(codes, n_classes, np.random.default_rng([seed, 3]))
+    beside = np.random.default_rng([seed, 3])
+    companions = draw_companions(codes, n_classes, beside) if weighing.sets else None
     return GhostClasses(codes=codes, exemplars=exemplars, companions=companions)
 
 
 def distances(space: Space, weighing: Weighing, A: GhostPoints, B: GhostPoints) -> Float64:
     """(n_A, n_B) the learned second-order distance."""
-    from pairmark.models.ghost import kernels
-
     out = np.zeros((len(A), len(B)))
     kernels.add_weighted_distances(A.raw, B.raw, True, weighing.columns, weighing.features, out)
     for name, weight in weighing.pairs.items():

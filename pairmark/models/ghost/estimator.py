@@ -154,12 +154,6 @@ def selection(
 _Strategy = Literal["center", "average", "knn", "minimum", "maximum"]
 
 
-def _meta_features(params: Mapping[str, Any], graph: bool) -> MetaFeatures:
-    return choose(
-        params["meta_features"], order=params["order"], graph=graph, cluster_metric=params["cluster_metric"]
-    )
-
-
 _MOST_JUDGED = 1_000
 """Learning rows that take part in the choice of the strategy."""
 
@@ -440,10 +434,7 @@ class Ghost(PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstimator):
 
     def _new_space(self, X: Float32, edges: ArrayLike | None, *, keep: bool) -> Space:
         has_graph = self.graph is not None or edges is not None
-        meta_features = choose(
-            self.meta_features, order=self.order, graph=has_graph, cluster_metric=self.cluster_metric
-        )
-        space = Space(meta_features, scales_of(X), X if keep or has_graph else None)
+        space = Space(self._weighed(has_graph), scales_of(X), X if keep or has_graph else None)
         if has_graph:
             if X.shape[0] > MAX_POINTS:
                 raise ValueError(
@@ -457,6 +448,10 @@ class Ghost(PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstimator):
                 else given_graph(edges, X.shape[0])
             )
         return space
+
+    def _weighed(self, graph: bool) -> MetaFeatures:
+        """What the parameters say is weighed."""
+        return choose(self.meta_features, order=self.order, graph=graph, cluster_metric=self.cluster_metric)
 
     def _calibrate(
         self,
@@ -515,23 +510,23 @@ class Ghost(PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstimator):
         return self._classes
 
     def _seed(self) -> int:
-        seed = self.random_state
+        seed: Any = self.random_state
         if seed is None or isinstance(seed, np.random.RandomState):
-            return int(check_random_state(seed).randint(2**31 - 1))
+            seed = check_random_state(seed).randint(2**31 - 1)
         return int(seed)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_weighing")
 
     def _restored(self) -> None:
-        meta_features = _meta_features(self._params(), self._graph is not None)
+        meta_features = self._weighed(self._graph is not None)
         self._space = Space(meta_features, self._scales, self._rows, self._graph)
         self._weighing = weighing_of(self._space, self.weights_, self.other_scales_, self.n_features_in_)
 
     def _sizes(self, file: StoredState) -> Mapping[str, int]:
         if "cluster-spread" in file.arrays.get("names", ()):
             raise OutdatedModel("meta-features name 'cluster-spread', which this version no longer has")
-        meta_features = _meta_features(self._params(), file.facts.graph is not None)
+        meta_features = self._weighed(file.facts.graph is not None)
         n_features = file.sizes["features"] if meta_features.features else 0
         n_others = len(meta_features.names)
         return {
@@ -558,7 +553,7 @@ class Ghost(PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstimator):
             raise refuse(
                 "codes", None, f"hold no row of class {int(np.argmin(counts))}", "some of every class"
             )
-        meta_features = _meta_features(self._params(), facts.graph is not None)
+        meta_features = self._weighed(facts.graph is not None)
         n_features = file.sizes["weights"] - file.sizes["others"]
         in_use = (arrays["weights"][n_features:] > 0) & (arrays["other_scales"] > 0)
         start = len(meta_features.pairs)

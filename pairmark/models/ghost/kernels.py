@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from pairmark.models.core.compiled import kernel
+from pairmark.models.core.kernels import rows_at
 
 EUCLIDEAN, MINKOWSKI, CITYBLOCK, CHEBYSHEV, BRAYCURTIS = 0, 1, 2, 3, 4
 COSINE, CORRELATION, KENDALL, HAMMING = 5, 6, 7, 8
@@ -33,11 +34,10 @@ def add_weighted_distances(A, B, grid, columns, weights, out):
 
     Without ``grid`` of pairs of rows, (n, 1), in which a side's only row meets all of the other's.
     """
-    step_a, step_b = np.int64(A.shape[0] > 1), np.int64(B.shape[0] > 1)
     for p in range(out.shape[0]):
         for q in range(out.shape[1]):
-            i, j = (p, q) if grid else (p * step_a, p * step_b)
-            out[p, q] += _weighted_distance(A[i], B[j], columns, weights)
+            a, b = rows_at(p, q, grid, A, B)
+            out[p, q] += _weighted_distance(a, b, columns, weights)
 
 
 @kernel
@@ -155,23 +155,16 @@ def _distance(code, p, a, b):
 @kernel
 def distances(code, power, A, B, grid, out):
     """A named distance of rows, as `add_weighted_distances` pairs them."""
-    step_a, step_b = np.int64(A.shape[0] > 1), np.int64(B.shape[0] > 1)
     for p in range(out.shape[0]):
         for q in range(out.shape[1]):
-            i, j = (p, q) if grid else (p * step_a, p * step_b)
-            out[p, q] = _distance(code, power, A[i], B[j])
+            a, b = rows_at(p, q, grid, A, B)
+            out[p, q] = _distance(code, power, a, b)
 
 
 @kernel
 def _add_feature(target, column, weight, point):
     for q in range(target.shape[0]):
         target[q] += weight * abs(column[q] - point)
-
-
-@kernel
-def _add_scaled(target, source, weight):
-    for q in range(target.shape[0]):
-        target[q] += weight * source[q]
 
 
 @kernel
@@ -196,7 +189,7 @@ def learning_costs(columns, weights, matrices, matrix_weights, out):
     for j in range(matrices.shape[0]):
         if matrix_weights[j] > 0.0:
             for p in range(n):
-                _add_scaled(out[p], matrices[j, p], matrix_weights[j])
+                out[p] += matrix_weights[j] * matrices[j, p]
 
 
 @kernel

@@ -77,12 +77,9 @@ class TrainingSet:
         self.points = np.ascontiguousarray(np.broadcast_to(-self.clusters / n, (n, n)), dtype=np.float32)
         self.visits = 0
 
-    def __len__(self) -> int:
-        return int(self.codes.size)
-
     def distances(self, weights: GhostWeights) -> Float32:
         """(n, n) d[p, q] without the exemplars' price."""
-        out = np.empty((len(self), len(self)), dtype=np.float32)
+        out = np.empty(self._same.shape, dtype=np.float32)
         kernels.learning_costs(
             self.columns,
             weights.features.astype(np.float32),
@@ -95,7 +92,7 @@ class TrainingSet:
     def costs(self, distances: Float32, weights: GhostWeights) -> Float32:
         """The potentials of E - Delta (equation 12): closer inside clusters by ``away``, exemplars at their price."""
         costs = distances + np.where(self._same, self.error.away[self.codes], 0.0).astype(np.float32)
-        costs.ravel()[:: len(self) + 1] += np.float32(weights.exemplar * self.exemplar)
+        costs.ravel()[:: self.codes.size + 1] += np.float32(weights.exemplar * self.exemplar)
         return np.asarray(costs, dtype=np.float32)
 
     def true_exemplars(self, distances: Float32) -> Int64:
@@ -110,7 +107,7 @@ class TrainingSet:
 
     def solve(self, costs: Any) -> Solution:
         """Minimise every slave at the present multipliers."""
-        n = len(self)
+        n = self.codes.size
         exemplars, votes = np.empty(n, dtype=np.int64), np.zeros(n, dtype=np.int64)
         is_exemplar = np.empty(n, dtype=np.bool_)
         total = kernels.solve_points(costs, self.points, exemplars, votes)
@@ -118,24 +115,19 @@ class TrainingSet:
             costs, self.clusters, self.codes, self.error.over, self.error.none, is_exemplar
         )
         votes += is_exemplar
-        return Solution(
-            exemplars=exemplars, votes=votes, is_exemplar=is_exemplar, dual=float(total) - self.constant
-        )
-
-    @property
-    def constant(self) -> float:
-        """What Delta is before any point is at home: the sum of ``away`` (equation 11's last term)."""
-        return float(self.error.away[self.codes].sum())
+        # Less what Delta is before any point is at home (equation 11's last term).
+        dual = float(total - self.error.away[self.codes].sum())
+        return Solution(exemplars=exemplars, votes=votes, is_exemplar=is_exemplar, dual=dual)
 
     def move(self, costs: Any, solution: Solution, step: float) -> None:
         """A projected subgradient step of the multipliers (Lemma 3, with its sign and its sum set right)."""
-        n = len(self)
+        n = self.codes.size
         kernels.move_points(costs, self.points, solution.exemplars, solution.votes, step)
         self.clusters += step * (solution.is_exemplar - solution.votes / (n + 1))
 
     def gradient(self, truth: Int64, solution: Solution) -> tuple[Float64, Float64, float]:
         """Subgradient of the loss in the weights of features, of the others, and of the exemplars' price."""
-        n = len(self)
+        n = self.codes.size
         features = np.empty(self.columns.shape[0])
         kernels.feature_gaps(self.columns, truth, solution.exemplars, features)
         everyone, share = np.arange(n), solution.votes / (n + 1)
@@ -150,7 +142,7 @@ class TrainingSet:
 
     def true_energy(self, distances: Float32, truth: Int64, weights: GhostWeights) -> float:
         """E of a true solution; Delta is 0 there."""
-        paid = distances[np.arange(len(self)), truth].sum(dtype=np.float64)
+        paid = distances[np.arange(truth.size), truth].sum(dtype=np.float64)
         return float(paid) + weights.exemplar * self.exemplar * self.error.over.size
 
 
@@ -210,7 +202,7 @@ def learn(
     The weights of the least loss met (over the last visit of every set), and the loss of each iteration.
     """
     weights = best = start
-    steps = Steps(start.flat.size + 1)
+    squares = np.zeros(start.flat.size + 1)
     curve: list[float] = []
     losses: dict[int, float] = {}
     lowest, calm, unit = np.inf, 0, 1.0 / len(sets)
@@ -240,23 +232,18 @@ def learn(
             training.move(costs, solution, size * _STEP / np.sqrt(training.visits))
             slope = np.append(np.concatenate([features, meta_features]) + unit * tau, price)
             # Sums over points are brought to one point's size, the price to its own.
-            slope /= len(training)
+            slope /= training.codes.size
             slope[-1] /= training.exemplar
-            weights = weights.moved(steps.of(slope))
+            weights = weights.moved(_step(slope, squares))
         on_progress((turn + 1) / max_iter)
     return best, curve
 
 
-class Steps:
-    """A step of its own for each weight (AdaGrad, Duchi et al. 2011), instead of the authors' s/t."""
-
-    def __init__(self, n: int) -> None:
-        self._squares = np.zeros(n)
-
-    def of(self, slope: Float64) -> Float64:
-        """What to take off the weights."""
-        self._squares += slope**2
-        return np.asarray(_STEP * slope / np.sqrt(np.maximum(self._squares, 1e-300)))
+def _step(slope: Float64, squares: Float64) -> Float64:
+    """What to take off the weights, each by a rate of its own (AdaGrad, Duchi et al. 2011) instead of the authors' s/t:
+    ``squares`` sums up squared slopes, in place."""
+    squares += slope**2
+    return np.asarray(_STEP * slope / np.sqrt(np.maximum(squares, 1e-300)))
 
 
 _MOST_BYTES = 1024**3
@@ -402,7 +389,7 @@ def learn_from_pairs(
     weights = GhostWeights(
         features=scales[:n_features], meta_features=scales[n_features:], exemplar=margin / 2
     )
-    best, lowest, curve, steps = weights, np.inf, [], Steps(table.shape[1] + 1)
+    best, lowest, curve, squares = weights, np.inf, [], np.zeros(table.shape[1] + 1)
     reach = np.append(scales, margin)
     for _ in range(2 * max_iter):
         distance = (table @ weights.flat.astype(np.float32)).astype(np.float64)
@@ -413,5 +400,5 @@ def learn_from_pairs(
             best, lowest = weights, objective
         push: Any = weight * (losses > 0) * np.where(same, 1.0, -1.0)
         slope = (push.astype(np.float32) @ table).astype(np.float64) + tau
-        weights = weights.moved(steps.of(np.append(slope, -push.sum()) / n) * reach)
+        weights = weights.moved(_step(np.append(slope, -push.sum()) / n, squares) * reach)
     return best, curve

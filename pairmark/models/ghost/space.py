@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -21,63 +21,52 @@ from pairmark.models.ghost.graph import (
     paths_to_graph,
 )
 
-Rows = Literal["raw", "scaled", "binary", "ranks"]
-Between = Literal["distances", "paths", "links"]
-
 FEATURES: Final = "features"
 PATH: Final = "path"
 MINKOWSKI_P: Final = 3.0
 
 
-@dataclass(frozen=True, kw_only=True)
-class PairFeature:
+class PairFeature(NamedTuple):
     """A distance of two points.
 
     Attributes
     ----------
-    rows : what the distance sees: the features as given; each divided by its mean difference (``scaled``), so that
-        none drowns the others; as true and false (``binary``); or a row's ranks.
+    rows : what the distance sees: the features as given (``raw``); each divided by its mean difference (``scaled``),
+        so that none drowns the others; as true and false (``binary``); or a row's ``ranks``.
     """
 
     code: int
-    rows: Rows
-
-
-@dataclass(frozen=True, kw_only=True)
-class SetFeature:
-    """A feature of three points, one of which is the center; ``between`` is what is known of every two of them."""
-
-    code: int
-    between: Between
+    rows: str
 
 
 PAIRS: Final[dict[str, PairFeature]] = {
-    "euclidean": PairFeature(code=kernels.EUCLIDEAN, rows="scaled"),
-    "minkowski": PairFeature(code=kernels.MINKOWSKI, rows="scaled"),
-    "cityblock": PairFeature(code=kernels.CITYBLOCK, rows="scaled"),
-    "chebyshev": PairFeature(code=kernels.CHEBYSHEV, rows="scaled"),
-    "braycurtis": PairFeature(code=kernels.BRAYCURTIS, rows="raw"),
-    "cosine": PairFeature(code=kernels.COSINE, rows="raw"),
-    "correlation": PairFeature(code=kernels.CORRELATION, rows="raw"),
-    "pearson": PairFeature(code=kernels.CORRELATION, rows="scaled"),
-    "spearman": PairFeature(code=kernels.CORRELATION, rows="ranks"),
-    "kendall": PairFeature(code=kernels.KENDALL, rows="raw"),
-    "hamming": PairFeature(code=kernels.HAMMING, rows="raw"),
-    "jaccard": PairFeature(code=kernels.JACCARD, rows="binary"),
-    "matching": PairFeature(code=kernels.MATCHING, rows="binary"),
-    "yule": PairFeature(code=kernels.YULE, rows="binary"),
-    "dice": PairFeature(code=kernels.DICE, rows="binary"),
-    "kulsinski": PairFeature(code=kernels.KULSINSKI, rows="binary"),
-    "russellrao": PairFeature(code=kernels.RUSSELLRAO, rows="binary"),
+    "euclidean": PairFeature(kernels.EUCLIDEAN, "scaled"),
+    "minkowski": PairFeature(kernels.MINKOWSKI, "scaled"),
+    "cityblock": PairFeature(kernels.CITYBLOCK, "scaled"),
+    "chebyshev": PairFeature(kernels.CHEBYSHEV, "scaled"),
+    "braycurtis": PairFeature(kernels.BRAYCURTIS, "raw"),
+    "cosine": PairFeature(kernels.COSINE, "raw"),
+    "correlation": PairFeature(kernels.CORRELATION, "raw"),
+    "pearson": PairFeature(kernels.CORRELATION, "scaled"),
+    "spearman": PairFeature(kernels.CORRELATION, "ranks"),
+    "kendall": PairFeature(kernels.KENDALL, "raw"),
+    "hamming": PairFeature(kernels.HAMMING, "raw"),
+    "jaccard": PairFeature(kernels.JACCARD, "binary"),
+    "matching": PairFeature(kernels.MATCHING, "binary"),
+    "yule": PairFeature(kernels.YULE, "binary"),
+    "dice": PairFeature(kernels.DICE, "binary"),
+    "kulsinski": PairFeature(kernels.KULSINSKI, "binary"),
+    "russellrao": PairFeature(kernels.RUSSELLRAO, "binary"),
 }
-SETS: Final[dict[str, SetFeature]] = {
-    "perimeter": SetFeature(code=kernels.PERIMETER, between="distances"),
-    "area": SetFeature(code=kernels.AREA, between="distances"),
-    "eccentricity": SetFeature(code=kernels.ECCENTRICITY, between="paths"),
-    "hub": SetFeature(code=kernels.HUB, between="paths"),
-    "cliques": SetFeature(code=kernels.CLIQUES, between="links"),
-    "resilience": SetFeature(code=kernels.RESILIENCE, between="links"),
+SETS: Final[dict[str, tuple[int, str]]] = {
+    "perimeter": (kernels.PERIMETER, "distances"),
+    "area": (kernels.AREA, "distances"),
+    "eccentricity": (kernels.ECCENTRICITY, "paths"),
+    "hub": (kernels.HUB, "paths"),
+    "cliques": (kernels.CLIQUES, "links"),
+    "resilience": (kernels.RESILIENCE, "links"),
 }
+"""Features of three points, one of which is the center, by what is known of every two of them."""
 CLUSTERS: Final = ("cluster-distance",)
 CLUSTERS_OF_GRAPH: Final = ("cluster-path", "cluster-eccentricity", "cluster-links")
 
@@ -104,13 +93,16 @@ class MetaFeatures:
 
 def choose(names: Any, *, order: int, graph: bool, cluster_metric: bool) -> MetaFeatures:
     """What a model weighs, by its parameters."""
-    wanted_names = list(_defaults(order, graph)) if names == "auto" else list(names)
+    if names == "auto":
+        sets_of_all = [name for name, (_, quantity) in SETS.items() if graph or quantity == "distances"]
+        names = [FEATURES, *([PATH] if graph else []), *(sets_of_all if order >= 3 else [])]
+    wanted_names = list(names)
     if len(set(wanted_names)) != len(wanted_names) or not wanted_names:
         raise ValueError(f"meta_features is {wanted_names}; expected each name once, and at least one")
     pairs: list[str] = []
     sets: list[str] = []
     for name in wanted_names:
-        if not graph and (name == PATH or (name in SETS and SETS[name].between in ("paths", "links"))):
+        if not graph and (name == PATH or (name in SETS and SETS[name][1] != "distances")):
             raise ValueError(f"meta-feature {name!r} needs a graph: use graph='knn'")
         if name in PAIRS or name == PATH:
             pairs.append(name)
@@ -122,17 +114,6 @@ def choose(names: Any, *, order: int, graph: bool, cluster_metric: bool) -> Meta
     return MetaFeatures(
         features=FEATURES in wanted_names, pairs=tuple(pairs), sets=tuple(sets), clusters=clusters
     )
-
-
-def _defaults(order: int, graph: bool) -> tuple[str, ...]:
-    names: tuple[str, ...] = (FEATURES,)
-    if graph:
-        names += (PATH,)
-    if order >= 3:
-        names += ("perimeter", "area")
-        if graph:
-            names += ("eccentricity", "hub", "cliques", "resilience")
-    return names
 
 
 HOW = {"average": 0, "minimum": 1, "maximum": 2}
@@ -212,22 +193,18 @@ class GhostPoints:
     @cached_property
     def attached(self) -> Attachment:
         """How new rows are linked to the graph."""
-        graph = self.space.graph
-        assert graph is not None
-        return attach_nearest(graph, self.space.graph_distances(self, self.space.training_points))
+        return attach_nearest(self.space.linked, self.space.graph_distances(self, self.space.training_points))
 
     @cached_property
     def paths(self) -> Float32:
         """(n, n_graph) shortest paths to the points of the graph."""
-        graph = self.space.graph
-        assert graph is not None
+        graph = self.space.linked
         return graph.paths[self.trained] if self.trained is not None else paths_to_graph(graph, self.attached)
 
     @cached_property
     def links(self) -> Bool:
         """(n, n_graph) which points of the graph they are linked to."""
-        graph = self.space.graph
-        assert graph is not None
+        graph = self.space.linked
         return graph.links[self.trained] if self.trained is not None else links_to_graph(graph, self.attached)
 
     def take(self, rows: Any) -> GhostPoints:
@@ -312,6 +289,12 @@ class Space:
         self.inverse = np.divide(1.0, self.scales.differences, out=np.zeros(varies.size), where=varies)
         self._all_features = np.arange(varies.size, dtype=np.int64)
 
+    @property
+    def linked(self) -> Graph:
+        """The graph of a space that has one."""
+        assert self.graph is not None
+        return self.graph
+
     @cached_property
     def training_points(self) -> GhostPoints:
         assert self.rows is not None
@@ -347,8 +330,7 @@ class Space:
         elif grid and A.trained is not None:
             return B.paths[:, A.trained].T.astype(np.float64)
         else:
-            a, b, graph = A.attached, B.attached, self.graph
-            assert graph is not None
+            a, b, graph = A.attached, B.attached, self.linked
             direct = np.full(out.shape, np.inf)
             if graph.facts.by_features:
                 direct[:] = 0.0
@@ -377,15 +359,15 @@ class Space:
         reduction : the mean, least or most over the sets; a class without companions gives 0.
         """
         out = np.zeros((len(P), len(Q)))
-        feature = SETS[name]
-        PQ, PR, QR = (self._between(feature.between, *pair) for pair in ((P, Q), (P, R), (Q, R)))
+        code, quantity = SETS[name]
+        PQ, PR, QR = (self._between(quantity, *pair) for pair in ((P, Q), (P, R), (Q, R)))
         top = float(self.graph.facts.top_degree) if self.graph is not None else 0.0
         kernels.sets_of_three(
-            feature.code, PQ, PR, QR, P.ids, Q.ids, R.ids, sets.first, q_class, top, HOW[reduction], out
+            code, PQ, PR, QR, P.ids, Q.ids, R.ids, sets.first, q_class, top, HOW[reduction], out
         )
         return out
 
-    def _between(self, quantity: Between, A: GhostPoints, B: GhostPoints) -> Float32:
+    def _between(self, quantity: str, A: GhostPoints, B: GhostPoints) -> Float32:
         if quantity == "distances":
             values: Any = self.pair_values("euclidean", A, B, grid=True)
         else:
@@ -401,10 +383,8 @@ class Space:
         if name == "cluster-distance":
             values = self.pair_values("euclidean", P, members, grid=True)
         elif name == "cluster-links":
-            assert members.trained is not None
-            values = 1.0 - P.links[:, members.trained].astype(np.float64)
+            values = 1.0 - self._between("links", P, members).astype(np.float64)
         else:
-            assert members.trained is not None
-            values = P.paths[:, members.trained].astype(np.float64)
+            values = self._between("paths", P, members).astype(np.float64)
         reduction = "maximum" if name == "cluster-eccentricity" else "average"
         return reduce_by_class(values, is_own, codes, n_classes, reduction)
