@@ -58,7 +58,7 @@ class ConstantCandidate:
         return np.broadcast_to(self.before, (X.shape[0], *self.before.shape))
 
     @classmethod
-    def fit(cls, data: Examples, seed: int, n_jobs: int | None) -> ConstantCandidate:
+    def fit(cls, name: str, data: Examples, seed: int, n_jobs: int | None) -> ConstantCandidate:
         # Two labels that no row shows together say nothing of each other: even.
         return cls(before=np.nan_to_num(pairwise_shares(data.positions), nan=0.5))
 
@@ -79,11 +79,10 @@ class ForestCandidate:
         return self.trees.votes(X, self.positions, self.targets)
 
     @classmethod
-    def fit(cls, data: Examples, seed: int, n_jobs: int | None, *, random: bool = False) -> ForestCandidate:
-        options = GrowOptions(
-            splitter="random" if random else "best",
-            max_features=None if random else "third",
-            bootstrap=not random,
+    def fit(cls, name: str, data: Examples, seed: int, n_jobs: int | None) -> ForestCandidate:
+        random_borders = GrowOptions(splitter="random")
+        options = (
+            random_borders if name == "extra-trees" else GrowOptions(max_features="third", bootstrap=True)
         )
         seeds = [int(s) for s in np.random.default_rng(seed).integers(0, 2**62, _TREES)]
         trees, _ = grow_trees(data.X, data.targets, options, seeds, n_jobs=n_jobs, stage="")
@@ -110,7 +109,7 @@ class LogisticCandidate:
         return square(self.models.shares(X), self.modelled, self.constant, int(self.k))
 
     @classmethod
-    def fit(cls, data: Examples, seed: int, n_jobs: int | None) -> LogisticCandidate:
+    def fit(cls, name: str, data: Examples, seed: int, n_jobs: int | None) -> LogisticCandidate:
         problems = problems_of(data.positions)
         constant = np.array([problem.share() for problem in problems])
         modelled = np.flatnonzero([not problem.one_sided for problem in problems])
@@ -127,12 +126,7 @@ CANDIDATE_CLASSES: dict[str, Any] = {
     "forest": ForestCandidate,
     "logistic": LogisticCandidate,
 }
-
-
-def fit_candidate(name: str, data: Examples, seed: int, n_jobs: int | None) -> Candidate:
-    options = {"random": True} if name == "extra-trees" else {}
-    candidate: Candidate = CANDIDATE_CLASSES[name].fit(data, seed, n_jobs, **options)
-    return candidate
+"""In the order tried."""
 
 
 def _candidate_class(name: str) -> Any:
@@ -141,9 +135,6 @@ def _candidate_class(name: str) -> Any:
         raise OutdatedModel(f"members has {name[:80]!r}; expected some of {', '.join(CANDIDATE_CLASSES)}")
     return CANDIDATE_CLASSES[name]
 
-
-CANDIDATES = ("constant", "extra-trees", "forest", "logistic")
-"""In the order tried."""
 
 _STEPS = 20
 _VALIDATION_ROWS = 3_000
@@ -226,7 +217,7 @@ class LabelRankingAuto(RankerBase):
 
     def _learn(self, X: Float32, rankings: TrainingRankings, random: np.random.RandomState) -> None:
         n, k = rankings.positions.shape
-        seeds = dict(zip(CANDIDATES, spread_seeds(random, len(CANDIDATES)), strict=True))
+        seeds = dict(zip(CANDIDATE_CLASSES, spread_seeds(random, len(CANDIDATE_CLASSES)), strict=True))
         choosing = np.random.default_rng(spread_seeds(random, 1)[0])
         completing = spread_seeds(random, 1)[0]
         names = self._names(k)
@@ -247,9 +238,8 @@ class LabelRankingAuto(RankerBase):
                 )
                 for number, name in enumerate(names):
                     report(0.8 * (part + number / len(names)) / n_folds, f"trying {name}")
-                    predictions[name][test] = fit_candidate(name, data, seeds[name], self.n_jobs).shares(
-                        sample[test]
-                    )
+                    fitted = CANDIDATE_CLASSES[name].fit(name, data, seeds[name], self.n_jobs)
+                    predictions[name][test] = fitted.shares(sample[test])
             self.tau_ = {name: _tau(before, validation, "borda") for name, before in predictions.items()}
             if self.verbose:
                 print(f"LabelRankingAuto: {self.tau_}")
@@ -263,7 +253,7 @@ class LabelRankingAuto(RankerBase):
         self._member_names = members
         data = self._examples(X, rankings, completing)
         for number, name in enumerate(weights):
-            self.members_[name] = fit_candidate(name, data, seeds[name], self.n_jobs)
+            self.members_[name] = CANDIDATE_CLASSES[name].fit(name, data, seeds[name], self.n_jobs)
             report(0.8 + 0.2 * (number + 1) / len(weights), f"learning {name}")
 
     def _examples(self, X: Float32, rankings: TrainingRankings, seed: int) -> Examples:
@@ -284,8 +274,8 @@ class LabelRankingAuto(RankerBase):
 
     def _names(self, k: int) -> list[str]:
         if self.candidates is not None:
-            return [name for name in CANDIDATES if name in self.candidates]
-        return [name for name in CANDIDATES if name != "logistic" or k * (k - 1) // 2 <= _SLOW_PAIRS]
+            return [name for name in CANDIDATE_CLASSES if name in self.candidates]
+        return [name for name in CANDIDATE_CLASSES if name != "logistic" or n_pairs(k) <= _SLOW_PAIRS]
 
     def _scores(self, X: Float32) -> Float64:
         blend = np.zeros((X.shape[0], self.n_labels_, self.n_labels_))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pairmark.models.core.compiled import kernel
+from pairmark.models.core.compiled import inner_kernel, kernel
 
 
 @kernel
@@ -64,13 +64,17 @@ def best_borders(values, order, cell, y, weight, n_cells):
     return gains, thresholds
 
 
+@inner_kernel
+def _leaf(X, q, node, feature, threshold, left, right):
+    while feature[node] >= 0:
+        node = left[node] if X[q, feature[node]] <= threshold[node] else right[node]
+    return node
+
+
 @kernel
 def leaves_of(X, feature, threshold, left, right, out):
     for q in range(X.shape[0]):
-        node = 0
-        while feature[node] >= 0:
-            node = left[node] if X[q, feature[node]] <= threshold[node] else right[node]
-        out[q] = node
+        out[q] = _leaf(X, q, 0, feature, threshold, left, right)
 
 
 @kernel
@@ -87,9 +91,7 @@ def mean_targets(X, roots, feature, threshold, left, right, member_start, member
     k = y.shape[1]
     for q in range(X.shape[0]):
         for t in range(roots.shape[0]):
-            node = roots[t]
-            while feature[node] >= 0:
-                node = left[node] if X[q, feature[node]] <= threshold[node] else right[node]
+            node = _leaf(X, q, roots[t], feature, threshold, left, right)
             for p in range(member_start[node], member_start[node + 1]):
                 w, r = mass[p], members[p]
                 for c in range(k):
@@ -170,9 +172,7 @@ def pair_votes(
         for t in range(roots.shape[0]):
             if skip.shape[0] > 0 and skip[t, q]:
                 continue
-            node = roots[t]
-            while feature[node] >= 0:
-                node = left[node] if X[q, feature[node]] <= threshold[node] else right[node]
+            node = _leaf(X, q, roots[t], feature, threshold, left, right)
             for p in range(member_start[node], member_start[node + 1]):
                 r = members[p]
                 _vote(positions[r], y[r], np.float64(mass[p]), reach, faint, out[q], weights)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -56,8 +57,7 @@ class PairProblem:
 
 def problems_of(positions: Float32) -> list[PairProblem]:
     """Of all pairs of labels, in the order of `numpy.triu_indices`."""
-    i, j = np.triu_indices(positions.shape[1], 1)
-    return [PairProblem.of(positions, a, b) for a, b in zip(i.tolist(), j.tolist(), strict=True)]
+    return [PairProblem.of(positions, *pair) for pair in combinations(range(positions.shape[1]), 2)]
 
 
 def square(shares: Float64, modelled: NDArray[np.intp], constant: Float64, k: int) -> Float64:
@@ -99,7 +99,14 @@ class LogisticPairs:
         return np.asarray(0.5 * (1.0 + np.tanh(0.5 * margin)))
 
     @classmethod
-    def fit(cls, X: Float32, problems: list[PairProblem], n_jobs: int | None, stage: str) -> LogisticPairs:
+    def fit(
+        cls,
+        X: Float32,
+        problems: list[PairProblem],
+        n_jobs: int | None,
+        stage: str = "",
+        **_: Any,
+    ) -> LogisticPairs:
         from sklearn.linear_model import LogisticRegression
 
         mean, scale = standard(X)
@@ -146,10 +153,11 @@ class TreePairs:
         cls,
         X: Float32,
         problems: list[PairProblem],
-        *,
-        seeds: list[int],
         n_jobs: int | None,
         stage: str,
+        *,
+        seeds: list[int],
+        estimator: Any,
     ) -> Self:
         def fit(job: tuple[PairProblem, int]) -> Trees:
             problem, seed = job
@@ -194,11 +202,11 @@ class UserPairs:
         cls,
         X: Float32,
         problems: list[PairProblem],
-        *,
-        estimator: Any,
-        seeds: list[int],
         n_jobs: int | None,
         stage: str,
+        *,
+        seeds: list[int],
+        estimator: Any,
     ) -> UserPairs:
         seeded = "random_state" in estimator.get_params()
 
@@ -216,26 +224,8 @@ PairModels = LogisticPairs | TreePairs | UserPairs
 """Of the pairs that have something to tell apart; its ``shares``: chances of first before second, (n, n_models)."""
 
 
-STORED: dict[Any, type] = {"logistic": LogisticPairs, "tree": TreePairs, "forest": ForestPairs}
+STORED: dict[Any, Any] = {"logistic": LogisticPairs, "tree": TreePairs, "forest": ForestPairs}
 """By the estimator's name."""
-
-
-def fit_pair_models(
-    X: Float32,
-    problems: list[PairProblem],
-    estimator: Any,
-    *,
-    seeds: list[int],
-    n_jobs: int | None,
-    stage: str,
-) -> PairModels:
-    """Learn a model for every problem; see `PairwiseLabelRanker` for what ``estimator`` may be."""
-    if estimator == "logistic":
-        return LogisticPairs.fit(X, problems, n_jobs, stage)
-    if isinstance(estimator, str):
-        trees = ForestPairs if estimator == "forest" else TreePairs
-        return trees.fit(X, problems, seeds=seeds, n_jobs=n_jobs, stage=stage)
-    return UserPairs.fit(X, problems, estimator=estimator, seeds=seeds, n_jobs=n_jobs, stage=stage)
 
 
 def _each(fit: Any, jobs: list[Any], n_jobs: int | None, stage: str) -> list[Any]:
@@ -315,24 +305,23 @@ class PairwiseLabelRanker(RankerBase):
     def _learn(self, X: Float32, rankings: TrainingRankings, random: np.random.RandomState) -> None:
         i, j = np.triu_indices(rankings.positions.shape[1], 1)
         seeds = spread_seeds(random, i.size)
-        constant = rankings.shares[i, j].copy()
         problems = problems_of(rankings.positions)
         empty = np.array([problem.rows.size == 0 for problem in problems])
         self.unseen_pairs_ = np.sort(np.stack([rankings.order[i], rankings.order[j]], axis=1)[empty], axis=1)
         _warn_unseen(self.unseen_pairs_)
-        for number, problem in enumerate(problems):
-            if problem.rows.size:
-                constant[number] = problem.share()
+        shares = np.array([problem.share() for problem in problems])
+        constant = np.where(empty, rankings.shares[i, j], shares)
         modelled = np.flatnonzero([not problem.one_sided for problem in problems])
         self.constant_, self.modelled_ = constant, modelled
-        modelled_problems = [problems[number] for number in self.modelled_]
-        self.models_ = fit_pair_models(
+        given: Any = self.estimator
+        models = STORED[given] if isinstance(given, str) else UserPairs
+        self.models_ = models.fit(
             X,
-            modelled_problems,
-            seeds=[seeds[number] for number in self.modelled_],
-            stage="learning pairs",
-            estimator=self.estimator,
-            n_jobs=self.n_jobs,
+            [problems[number] for number in modelled],
+            self.n_jobs,
+            "learning pairs",
+            seeds=[seeds[number] for number in modelled],
+            estimator=given,
         )
 
     def _scores(self, X: Float32) -> Float64:
