@@ -16,6 +16,8 @@ import numpy as np
 from pairmark.models.core.compiled import estimating_kernel, inner_kernel, kernel
 
 _ROWS, _OUTPUTS = 8, 256
+LANES = 8
+"""Rows that are multiplied are padded with zeros to a multiple of so many columns."""
 
 
 @kernel
@@ -108,7 +110,7 @@ def project_rows(rows, mean, matrix, out):
 
 @inner_kernel
 def dot(a, b):
-    """Inner product of two rows padded with zeros to a multiple of eight, in eight lanes in float64."""
+    """Inner product of two padded rows, in eight lanes in float64."""
     s0 = s1 = s2 = s3 = s4 = s5 = s6 = s7 = 0.0
     for j in range(0, a.shape[0], 8):
         s0 += np.float64(a[j]) * np.float64(b[j])
@@ -131,11 +133,26 @@ def rows_at(p, q, grid, a, b):
 
 
 @kernel
-def unit_rows(rows):
-    """Divide each padded row by its length, in place; a row of zeros stays."""
+def row_products(a, b, grid, out):
+    """Inner products of padded rows: of all pairs of two sets of rows, (n_a, n_b), or of pairs side by side, (n, 1).
+
+    Side by side, a single row meets all of the other side's.
+    """
+    for p in range(out.shape[0]):
+        for q in range(out.shape[1]):
+            u, v = rows_at(p, q, grid, a, b)
+            out[p, q] = dot(u, v)
+
+
+@kernel
+def unit_rows(rows, sealed):
+    """Divide each padded row by its length, in place; a row of zeros stays.
+
+    ``sealed`` : the same, read-only: `dot` is compiled for one such side.
+    """
     for i in range(rows.shape[0]):
         row = rows[i]
-        length = np.sqrt(dot(row, row))
+        length = np.sqrt(dot(row, sealed[i]))
         if length > 0.0:
             for j in range(row.shape[0]):
                 row[j] = row[j] / length

@@ -48,7 +48,7 @@ class PreparedRows(NamedTuple):
 def rarity_of(X: Any) -> Float64:
     """(d,) by which features of rows (n, d), dense or CSR, are weighed: more, the fewer rows have them."""
     n, d = X.shape
-    counts = np.bincount(X.indices[X.data != 0], minlength=d) if is_sparse(X) else (X != 0).sum(axis=0)
+    counts = np.bincount(X.indices[X.data != 0], minlength=d) if sparse.issparse(X) else (X != 0).sum(axis=0)
     return np.asarray(1.0 + np.log((1.0 + n) / (1.0 + counts)))
 
 
@@ -73,11 +73,6 @@ def prepared_rows(X: Any, rarity: Float64) -> PreparedRows:
     np.divide(_SIZE * sums(np.abs(values)), plain, out=tails[:, 1], where=holds)
     weighed /= np.repeat(np.where(holds, length, 1.0), np.diff(starts))
     return PreparedRows(_csr((weighed.astype(np.float32), columns, starts), shape=rows.shape), tails)
-
-
-def is_sparse(rows: Any) -> bool:
-    """Whether rows are sparse, of whatever kind."""
-    return bool(sparse.issparse(rows))
 
 
 def fit_weights(

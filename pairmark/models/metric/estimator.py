@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64, Matrix
 from pairmark.models.core.base import EmbedderMixin, PairScorerMixin
 from pairmark.models.core.inputs import by_feature, csr_parts, feature_names_of, one_of_equals
-from pairmark.models.core.kernels import project_rows, unit_rows
+from pairmark.models.core.kernels import LANES, project_rows, row_products, unit_rows
 from pairmark.models.core.scores import PairsOfRows
 from pairmark.models.core.search import (
     LENGTHS,
@@ -281,7 +281,7 @@ class MetricSimilarity(PairScorerMixin, EmbedderMixin, BaseEstimator):
 
     def _index_arrays(self, vectors: Matrix) -> dict[str, Any]:
         """The gallery whitened and scaled, once; rows that are compared as they are need not be held twice."""
-        lanes_fit = self.n_features_in_ % kernels.LANES == 0
+        lanes_fit = self.n_features_in_ % LANES == 0
         as_given = lanes_fit and self.metric != "cosine" and not self.whiten and not _is_csr(vectors)
         prepared = vectors if as_given else self._prepared(vectors)
         arrays = {} if as_given else {"prepared": prepared}
@@ -318,13 +318,13 @@ class MetricSimilarity(PairScorerMixin, EmbedderMixin, BaseEstimator):
         return self._scores(self._prepared(queries), gallery, (queries.shape[0], gallery.shape[0]), grid=True)
 
     def _scores(self, a: Any, b: Any, shape: tuple[int, int], *, grid: bool) -> Float32:
-        """Of prepared rows: see `kernels.score_products`."""
+        """Of prepared rows: see `row_products`."""
         scores: Float32 = np.empty(shape, dtype=np.float32)
         if _is_csr(a) or _is_csr(b):
             a, b = (_sorted_csr(side, self.n_features_in_) for side in (a, b))
             kernels.score_sparse(self._code, *csr_parts(a), *csr_parts(b), grid, scores)
         elif self._code == kernels.DOT:
-            kernels.score_products(a, seal_array(b), grid, scores)
+            row_products(a, seal_array(b), grid, scores)
         else:
             kernels.score_distances(self._code, a, seal_array(b), grid, scores)
         return scores
@@ -338,16 +338,16 @@ class MetricSimilarity(PairScorerMixin, EmbedderMixin, BaseEstimator):
                 kernels.unit_sparse(*csr_parts(rows))
             return rows
         X = _dense(X)
-        if d % kernels.LANES == 0 and not self.whiten:
+        if d % LANES == 0 and not self.whiten:
             padded = np.array(X, order="C")
         else:
-            padded = np.zeros((X.shape[0], -(-d // kernels.LANES) * kernels.LANES), dtype=np.float32)
+            padded = np.zeros((X.shape[0], -(-d // LANES) * LANES), dtype=np.float32)
             if self.whiten:
                 project_rows(np.require(X, requirements=["C", "W"]), self.mean_, self.whitening_, padded)
             else:
                 padded[:, :d] = X
         if self.metric == "cosine":
-            unit_rows(padded)
+            unit_rows(padded, seal_array(padded))
         return padded
 
     def _parts(self) -> Mapping[str, Any]:

@@ -11,9 +11,8 @@ from __future__ import annotations
 import numpy as np
 
 from pairmark.models.core.compiled import inner_kernel, kernel
-from pairmark.models.core.kernels import dot, rows_at
+from pairmark.models.core.kernels import rows_at
 
-LANES = 8
 DOT, EUCLIDEAN, MANHATTAN = 0, 1, 2
 
 
@@ -55,20 +54,8 @@ def _score(code, total):
 
 
 @kernel
-def score_products(a, b, grid, out):
-    """Inner products of padded rows: of all pairs of two sets of rows, (n_a, n_b), or of pairs side by side, (n, 1).
-
-    Side by side, a single row meets all of the other side's.
-    """
-    for p in range(out.shape[0]):
-        for q in range(out.shape[1]):
-            u, v = rows_at(p, q, grid, a, b)
-            out[p, q] = dot(u, v)
-
-
-@kernel
 def score_distances(code, a, b, grid, out):
-    """As `score_products`, by minus the distance: a kernel of its own, since most models compile the other only."""
+    """As `row_products`, by minus the distance: a kernel of its own, since most models compile the other only."""
     for p in range(out.shape[0]):
         for q in range(out.shape[1]):
             u, v = rows_at(p, q, grid, a, b)

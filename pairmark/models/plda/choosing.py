@@ -129,20 +129,6 @@ def shape_rows(rows: Float32, shape: Shape) -> Float32:
     )
 
 
-def row_map(
-    preparation: Preparation, shape: Shape, centre: Float64, axes: Float64, *, keeps_rows: bool
-) -> LatentMap:
-    """The map of a model fitted to what `shape_rows` gives; ``keeps_rows``: whether rows in components are needed."""
-    bias, components, length = (-(centre @ axes)).astype(np.float32), preparation.components, None
-    if shape.length_norm:
-        length = float(np.sqrt(centre.size))
-    elif components is not None and not keeps_rows:
-        # Without lengths in between, two linear maps are one.
-        axes, preparation = components.astype(np.float64) @ axes, replace(preparation, components=None)
-    weights = np.ascontiguousarray(axes, dtype=np.float32)
-    return LatentMap(preparation=preparation, length=length, weights=weights, bias=bias)
-
-
 def _affine(rows: Float32, weights: Float32, bias: Float32) -> Float32:
     out = np.empty((rows.shape[0], weights.shape[1]), dtype=np.float32)
     row_kernels.affine(rows, weights, bias, out)
@@ -343,8 +329,9 @@ class Chooser:
 
 def fitted_model(
     X: Float32, codes: Int64, choice: Choice, rounds: int, random: np.random.Generator
-) -> tuple[Preparation, TwoCovariance, Residual | None]:
-    """The model of all rows with a setting that was chosen, how it prepares them, and ``rounds`` trees over it."""
+) -> tuple[LatentMap, Float64, Residual | None]:
+    """The model of all rows with a setting that was chosen: how rows become latent coordinates, how much these vary
+    between identities, and ``rounds`` trees over the ratio."""
     setting, preparation = choice.setting, choice.preparation
     rows = preparation.comparable(X)
     if choice.rotates:
@@ -352,11 +339,19 @@ def fitted_model(
         preparation, rows = replace(preparation, components=components), rows @ components
     model_rows = shape_rows(rows, setting.shape)
     shrinkages = (setting.shrink_within, setting.shrink_between)
-    model, trees = shrunk_model(moments(model_rows, codes), *shrinkages), None
+    (centre, axes, psi), trees = shrunk_model(moments(model_rows, codes), *shrinkages), None
     if rounds:
         report(0.95, "growing trees over the ratio")
         trees = fit_residual(model_rows, rows, codes, shrinkages, rounds, random)
-    return preparation, model, trees
+    bias, length = (-(centre @ axes)).astype(np.float32), None
+    if setting.shape.length_norm:
+        length = float(np.sqrt(centre.size))
+    elif preparation.components is not None and trees is None:
+        # Without lengths in between, two linear maps are one.
+        axes = preparation.components.astype(np.float64) @ axes
+        preparation = replace(preparation, components=None)
+    weights = np.ascontiguousarray(axes, dtype=np.float32)
+    return LatentMap(preparation=preparation, length=length, weights=weights, bias=bias), psi, trees
 
 
 def _square(model: TwoCovariance, rows: Float32, cosine: bool) -> Float32:

@@ -57,7 +57,6 @@ from pairmark.models.plda.choosing import (
     SettingGrid,
     SettingRates,
     fitted_model,
-    row_map,
 )
 from pairmark.models.plda.residual import Residual
 from pairmark.models.plda.two_covariance import contributions, pair_terms
@@ -270,14 +269,10 @@ class Plda(PairScorerMixin, EmbedderMixin, BaseEstimator):
         """Fit checked rows with a setting that was chosen before."""
         self.n_features_in_ = X.shape[1]
         random = np.random.default_rng(_seed(self.random_state))
-        preparation, model, trees = fitted_model(X, codes, choice, self.residual_rounds, random)
         self.settings_ = choice.setting.as_params()
         # What has been judged is the ratio without trees.
         self.validated_tpr_ = {} if self.residual_rounds else choice.validated
-        rows = row_map(
-            preparation, choice.setting.shape, model.centre, model.axes, keeps_rows=trees is not None
-        )
-        self._map, self.psi_, self._trees = rows, model.psi, trees
+        self._map, self.psi_, self._trees = fitted_model(X, codes, choice, self.residual_rounds, random)
         self._restored()
         return self
 
@@ -313,7 +308,7 @@ class Plda(PairScorerMixin, EmbedderMixin, BaseEstimator):
         else:
             weight, self._square, self._constant = pair_terms(psi)
             self._roots = np.sqrt(weight)
-        self._width = -(-psi.size // kernels.LANES) * kernels.LANES
+        self._width = -(-psi.size // row_kernels.LANES) * row_kernels.LANES
 
     def transform(self, X: ArrayLike) -> Float32:
         """Latent coordinates: covariance 1 within identities, `psi_` between them.
@@ -388,7 +383,7 @@ class Plda(PairScorerMixin, EmbedderMixin, BaseEstimator):
         return self._map.weights if components is None else components @ self._map.weights
 
     def _columns_of(self, latent: Float32) -> Float32:
-        columns = np.zeros((latent.shape[0], self._width + kernels.LANES), dtype=np.float32)
+        columns = np.zeros((latent.shape[0], self._width + row_kernels.LANES), dtype=np.float32)
         if self.scoring == "cosine":
             latent = latent.copy()
             row_kernels.unit_lengths(latent, 1.0)

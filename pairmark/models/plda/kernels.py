@@ -12,9 +12,7 @@ import math
 import numpy as np
 
 from pairmark.models.core.compiled import kernel
-from pairmark.models.core.kernels import dot, rows_at
-
-LANES = 8
+from pairmark.models.core.kernels import LANES, dot, rows_at
 
 
 @kernel

@@ -32,13 +32,11 @@ class Moments(NamedTuple):
     ----------
     centre : (d,) mean of the rows.
     within, between : (d, d) covariances W and B; B need not be positive where identities are few.
-    freedom : degrees of freedom of W.
     """
 
     centre: Float64
     within: Float64
     between: Float64
-    freedom: int
 
 
 class TwoCovariance(NamedTuple):
@@ -60,11 +58,10 @@ def moments(U: NDArray[np.floating], codes: Int64) -> Moments:
     sums = np.add.reduceat(centred[order], starts, axis=0)
     means = sums / counts[:, None]
     residual = centred - means[codes]
-    freedom = max(n - counts.size, 1)
-    within = residual.T @ residual / freedom
+    within = residual.T @ residual / max(n - counts.size, 1)
     deviations = means - means.mean(axis=0)
     between = deviations.T @ deviations / max(counts.size - 1, 1) - within * (1.0 / counts).mean()
-    return Moments(overall, within, between, freedom)
+    return Moments(overall, within, between)
 
 
 def shrunk_model(

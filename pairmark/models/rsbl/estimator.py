@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64, Matrix
 from pairmark.models.core.base import EmbedderMixin, PairScorerMixin
 from pairmark.models.core.inputs import one_of_equals
-from pairmark.models.core.kernels import unit_rows
+from pairmark.models.core.kernels import LANES, row_products, unit_rows
 from pairmark.models.core.progress import one_blas_thread, report
 from pairmark.models.core.scaling import fitted_sharpness
 from pairmark.models.core.search import (
@@ -30,7 +30,6 @@ from pairmark.models.core.search import (
 from pairmark.models.core.spec import LearnerSpec, Seed, check_params, document_parameters
 from pairmark.models.core.state import Array, Fact, StateRecord, StoredState, refuse
 from pairmark.models.pairs.lists import labeled_rows_of_pairs
-from pairmark.models.rsbl import kernels
 from pairmark.models.rsbl.choosing import (
     MAX_EXACT_CLASSES,
     Judge,
@@ -440,22 +439,21 @@ class RSBL(PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstimator):
 
     def _prepared(self, X: Float32) -> Float32:
         """Embedded rows as the kernels compare them: padded with zeros, of length one."""
-        lanes = kernels.LANES
-        padded = np.zeros((X.shape[0], -(-self.n_components_ // lanes) * lanes), dtype=np.float32)
+        padded = np.zeros((X.shape[0], -(-self.n_components_ // LANES) * LANES), dtype=np.float32)
         padded[:, : self.n_components_] = np.concatenate(self._walked(X), axis=1)
-        unit_rows(padded)
+        unit_rows(padded, seal_array(padded))
         return padded
 
     def _pair_score(self, left: Matrix, right: Matrix) -> Float32:
         a, b = self._prepared(one_of_equals(left)), self._prepared(one_of_equals(right))
         scores: Float32 = np.empty(left.shape[0], dtype=np.float32)
-        kernels.cosines(a, b, False, scores[:, None])
+        row_products(a, b, False, scores[:, None])
         return scores
 
     def _score_rows(self, queries: Matrix, index: GalleryIndex, rows: Rows) -> Float32:
         gallery = seal_array(index.arrays["prepared"][rows])
         scores = np.empty((queries.shape[0], gallery.shape[0]), dtype=np.float32)
-        kernels.cosines(self._prepared(queries), gallery, True, scores)
+        row_products(self._prepared(queries), gallery, True, scores)
         return scores
 
 

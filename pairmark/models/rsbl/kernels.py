@@ -1,4 +1,4 @@
-"""The hot loops: distances in a growing space, nearest rows, Gaussian features, scores of pairs.
+"""The hot loops: distances in a growing space, nearest rows, Gaussian features.
 
 A row's result never depends on the rows beside it (a library's matrix product rounds differently for other numbers of
 rows), so that one pair, a batch and a whole gallery score alike to the last bit.
@@ -9,12 +9,9 @@ from __future__ import annotations
 import numpy as np
 
 from pairmark.models.core.compiled import kernel
-from pairmark.models.core.kernels import dot
 
 SQUARES, ABSOLUTES, DOT = 0, 1, 2
 
-LANES = 8
-"""Rows to score are padded with zeros to a multiple of this many columns."""
 TILE = 128
 BIG = 3e38
 """Sums are kept as float32 between layers; beyond its range they stay here."""
@@ -114,16 +111,3 @@ def gaussians(beta, distances, columns, scale, out):
     for i in range(distances.shape[0]):
         for c in range(columns.shape[0]):
             out[i, c] = scale[c] * np.exp(-beta * np.float64(distances[i, columns[c]]))
-
-
-@kernel
-def cosines(a, b, grid, out):
-    """Cosines of padded rows of length one, of all pairs of two sets of rows, (n_a, n_b), or side by side, (n, 1).
-
-    Side by side, a single row meets all of the other side's.
-    """
-    step_a, step_b = np.int64(a.shape[0] > 1), np.int64(b.shape[0] > 1)
-    for p in range(out.shape[0]):
-        for q in range(out.shape[1]):
-            i, j = (p, q) if grid else (p * step_a, p * step_b)
-            out[p, q] = dot(a[i], b[j])
