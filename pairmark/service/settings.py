@@ -160,7 +160,7 @@ class Settings(BaseSettings):
         100_000, description="maximum number of items that one gallery search returns"
     )
     max_gallery_items: int = Field(
-        50_000_000, description="maximum number of items of a gallery, and of one bulk import"
+        2_000_000, description="maximum number of items of a gallery, and of one bulk import"
     )
     max_calibration_pairs: int = Field(5_000_000, description="maximum number of scores in one calibration")
     allow_asymptotic: bool = Field(

@@ -225,11 +225,14 @@ class Galleries:
             state = _existing_row(name, partial(repository.gallery_named, session, lock=True))
             if not _holds(state, rows.form):
                 raise Conflict(f"gallery {name!r} was moved to a version of other columns meanwhile")
-            if state.items + len(rows) > self._settings.max_gallery_items:
+            n, most = state.items + len(rows), self._settings.max_gallery_items
+            if n > most:
+                gigabytes = 3e-9 * n * len(rows.form.bodies(rows.vectors[:1])[0])
                 raise TooLarge(
-                    f"gallery {name!r} has {state.items} items; at most {self._settings.max_gallery_items} are kept: "
-                    "raise PAIRMARK_MAX_GALLERY_ITEMS, where disk and memory hold three times the bytes of the vectors",
-                    limit=self._settings.max_gallery_items,
+                    f"gallery {name!r} would have {n:,} items; at most {most:,} are taken. So many take some "
+                    f"{gigabytes:.2g} GB of disk, and as much memory, all of which a search reads: raise "
+                    "PAIRMARK_MAX_GALLERY_ITEMS on a machine that has both, or part the items among several galleries",
+                    limit=most,
                 )
             now = self.database.now(session)
             repository.upsert(session, state, rows, now, new_fields(rows.metadata, state.fields))

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pairmark.service.errors import InvalidInput
+from pairmark.service.errors import InvalidInput, TooLarge
 from pairmark.service.galleries import repository
 from pairmark.service.galleries.galleries import Galleries
 from pairmark.service.galleries.live_gallery import LiveGallery
@@ -282,3 +282,15 @@ def test_subjects_are_stored_in_one_spelling_and_none_is_a_word_for_nobody() -> 
     assert rows.subjects == ["p1", "Zo\u00eb", "p1", None]
     assert [error["row"] for error in errors.items] == [4, 5, 6]
     assert "names nobody" in errors.items[0]["detail"]
+
+
+def test_more_items_than_are_taken_say_what_they_would_take(
+    galleries: Galleries, estimators: dict[str, Any]
+) -> None:
+    galleries._settings.max_gallery_items = 3_000
+    galleries.put("large", served(estimators["metric"]))
+    wide = np.ones((3_001, WIDTH), dtype=np.float32)
+    few, more = ({f"id-{at}": (wide[at], None, None) for at in part} for part in (range(3_000), range(3_001)))
+    with pytest.raises(TooLarge, match=r"3,001 items; at most 3,000 .*0\.00014 GB.*PAIRMARK_MAX_GALLERY_ITEMS"):
+        galleries.write("large", [rows(more)], RowErrors(), None)
+    assert galleries.write("large", [rows(few)], RowErrors(), None).upserted == 3_000
