@@ -183,6 +183,11 @@ def score_pairs(
                 step_left, step_right, first, n_alive, pair_map, alive, ends, active,
             )  # fmt: skip
             leaves = values[value_starts[t] : value_starts[t + 1]]
+            if least == -np.inf:
+                # Nobody is given up: the list stays as it is.
+                for p in range(n):
+                    out[first + p] += leaves[np.int64(ends[p]) - n_nodes]
+                continue
             n_left = 0
             for q in range(n_alive):
                 p = np.uint64(alive[q])
