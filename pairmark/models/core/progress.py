@@ -7,12 +7,13 @@ others calls `note` as each of them is judged.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from functools import cache
 from typing import Any
 
+from joblib import Parallel, delayed, effective_n_jobs
 from threadpoolctl import ThreadpoolController
 
 Listener = Callable[[float, str], None]
@@ -79,3 +80,13 @@ def one_blas_thread() -> AbstractContextManager[Any]:
     """Within it, BLAS works on one thread in this process."""
     limited: AbstractContextManager[Any] = _libraries().limit(limits=1)
     return limited
+
+
+def in_threads(work: Callable[[Any], Any], jobs: Sequence[Any], n_jobs: int | None) -> Iterator[Any]:
+    """What ``work`` makes of each job, in order, as soon as it is there."""
+    if len(jobs) <= 1 or effective_n_jobs(n_jobs) == 1:
+        return map(work, jobs)
+    results: Iterator[Any] = Parallel(n_jobs=n_jobs, prefer="threads", return_as="generator")(
+        delayed(work)(job) for job in jobs
+    )
+    return results

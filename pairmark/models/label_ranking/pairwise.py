@@ -14,7 +14,7 @@ from pydantic import Field
 from sklearn.base import clone
 
 from pairmark.models.core.arrays import Bool, Float32, Float64
-from pairmark.models.core.progress import report
+from pairmark.models.core.progress import in_threads, report
 from pairmark.models.core.spec import Classifier, LearnerSpec, RandomState, Threads, document_parameters
 from pairmark.models.core.state import Array, State, StateRecord, StoredState
 from pairmark.models.label_ranking.base import RankerBase, TrainingRankings, aggregate_shares, spread_seeds
@@ -23,7 +23,6 @@ from pairmark.models.label_ranking.trees import (
     Trees,
     end_to_end,
     grow_trees,
-    in_threads,
 )
 
 _MODELS = "pairs_"

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from joblib import Parallel, delayed, effective_n_jobs
 from numpy.typing import NDArray
 from pydantic import Field
 
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
-from pairmark.models.core.progress import report
+from pairmark.models.core.progress import in_threads, report
 from pairmark.models.core.spec import LearnerSpec, RandomState, Threads, document_parameters
 from pairmark.models.core.state import Array, StateRecord, StoredState, refuse, require, require_offsets
 from pairmark.models.label_ranking import kernels
@@ -182,16 +181,6 @@ def complete_rankings(X: Float32, rankings: TrainingRankings, seed: int, n_jobs:
             filled[rows] = completed_targets(positions[rows], before)
         targets = filled
     return targets
-
-
-def in_threads(work: Callable[[Any], Any], jobs: Sequence[Any], n_jobs: int | None) -> Iterator[Any]:
-    """What ``work`` makes of each job, in order, as soon as it is there."""
-    if len(jobs) <= 1 or effective_n_jobs(n_jobs) == 1:
-        return map(work, jobs)
-    results: Iterator[Any] = Parallel(n_jobs=n_jobs, prefer="threads", return_as="generator")(
-        delayed(work)(job) for job in jobs
-    )
-    return results
 
 
 def end_to_end(forests: Sequence[Trees], examples: Sequence[int] | None = None) -> Trees:

@@ -5,7 +5,7 @@ Files hold all trees end to end, checked so that every walk ends in a leaf of it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from pairmark.models.core.arrays import Float32, Float64, Int32, Int64
 from pairmark.models.core.artefact import OutdatedModel
+from pairmark.models.core.progress import in_threads
 from pairmark.models.core.state import Array, Stateful, StoredState, refuse, require, require_offsets
 from pairmark.models.pairs.sampling import PairMap
 from pairmark.models.similarity.kernels import layout
@@ -298,14 +299,17 @@ class PackedTrees:
         node_starts, values, value_starts = self.leaves
         if n_first is not None:
             node_starts, value_starts = node_starts[: n_first + 1], value_starts[: n_first + 1]
-        _in_threads(
-            lambda start, stop: scoring_kernels.score_pairs(
-                *nodes, node_starts, values, value_starts, a, b, step_a, step_b, start, stop, pair_map,
+        n = total.size
+        # Any way to part the pairs gives the same bits.
+        step = max(1, n if n_threads == 1 else 16 * scoring_kernels.BLOCK)
+
+        def score_from(start: int) -> None:
+            scoring_kernels.score_pairs(
+                *nodes, node_starts, values, value_starts, a, b, step_a, step_b, start, min(start + step, n), pair_map,
                 least - self._rounding, self._to_come, total,
-            ),
-            total.size,
-            n_threads,
-        )  # fmt: skip
+            )  # fmt: skip
+
+        list(in_threads(score_from, range(0, n, step), n_threads))
         return total
 
     def can_reach(self, sums: Float64, n_first: int, least: float) -> NDArray[np.bool_]:
@@ -333,18 +337,6 @@ def _rows(rows: Float32) -> tuple[Float32, int]:
     rows = np.ascontiguousarray(rows, dtype=np.float32).view()
     rows.flags.writeable = False
     return rows, step
-
-
-def _in_threads(work: Callable[[int, int], Any], n: int, n_threads: int) -> None:
-    chunk = 16 * scoring_kernels.BLOCK
-    if n_threads == 1 or n <= chunk:
-        work(0, n)
-        return
-    from joblib import Parallel, delayed
-
-    Parallel(n_jobs=n_threads, prefer="threads")(
-        delayed(work)(start, min(start + chunk, n)) for start in range(0, n, chunk)
-    )
 
 
 _ARRAYS = {
