@@ -19,7 +19,7 @@ from pairmark.models.calibration.finite_sample import (
     mixture,
     multiple_of_floor,
 )
-from pairmark.models.calibration.kernels.matchings import log_mean_product
+from pairmark.models.calibration.kernels import log_mean_product
 from pairmark.models.calibration.operating_point import InsufficientCalibrationData
 from pairmark.models.pairs.held_out import held_out_pairs
 from pairmark.models.pairs.samples import pair_sample

@@ -22,7 +22,14 @@ from pairmark.models.core.artefact import ArtefactError, OutdatedModel
 from pairmark.models.core.scores import PairsOfRows
 from pairmark.models.core.search import GalleryIndex, Rows
 from pairmark.models.core.spec import LearnerSpec, document_parameters, jsonable_params
-from pairmark.models.core.state import Fact, State, checked_model, current_params
+from pairmark.models.core.state import (
+    Fact,
+    State,
+    add_prefix,
+    checked_model,
+    current_params,
+    without_prefix,
+)
 from pairmark.models.evaluation.validation import GroupedRows, fold_means, other_folds, pooled_rates
 
 _MOST, _KNOTS, _FAR = 4, 96, 1e6
@@ -234,16 +241,6 @@ def _join_arrays(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         for number, part in enumerate(parts)
         for name, array in add_prefix(part, f"{number}-").items()
     }
-
-
-def add_prefix(arrays: Mapping[str, Any], prefix: str) -> dict[str, Any]:
-    """Arrays with the prefix before their names."""
-    return {f"{prefix}{name}": array for name, array in arrays.items()}
-
-
-def without_prefix(arrays: Mapping[str, Any], prefix: str) -> dict[str, Any]:
-    """Those arrays that have the prefix, by their names behind it."""
-    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
 
 
 def model_of(kinds: Mapping[str, LearnerSpec], kind: str, params: Mapping[str, Any], before: str) -> Any:

@@ -16,7 +16,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from pairmark.models.auto.average import AVERAGE, add_prefix, average, model_of, restore
+from pairmark.models.auto.average import AVERAGE, average, model_of, restore
 from pairmark.models.auto.board import leaderboard, winner
 from pairmark.models.auto.candidates import (
     CANDIDATES,
@@ -39,7 +39,7 @@ from pairmark.models.core.progress import as_part, one_blas_thread
 from pairmark.models.core.scores import Aggregation, PairsOfRows, SampleSets
 from pairmark.models.core.search import Rows, SearchLimits, TopK
 from pairmark.models.core.spec import LearnerSpec, RandomState, Threads, document_parameters, jsonable_params
-from pairmark.models.core.state import Fact, State, checked_model
+from pairmark.models.core.state import Fact, State, add_prefix, checked_model
 from pairmark.models.evaluation.validation import (
     REPEATS,
     GroupedRows,

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from pairmark.models.calibration.kernels.bootstrap import dyadic_replicates
+from pairmark.models.calibration.kernels import dyadic_replicates
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
 from pairmark.models.pairs.samples import PairSample
 
@@ -73,12 +73,10 @@ class BootstrapTable:
         row = confidence_row(confidence)
         if row is None:
             return None
-        n_within = int(np.searchsorted(self.upper[row], fpr, side="right"))
-        candidates = np.flatnonzero(self.admitted[:n_within])
+        candidates = np.flatnonzero(self.admitted[: np.searchsorted(self.upper[row], fpr, side="right")])
         if not candidates.size:
             return None
-        last = int(candidates[-1])
-        return np.float32(self.thresholds[last]), float(self.upper[row, last])
+        return np.float32(self.thresholds[candidates[-1]]), float(self.upper[row, candidates[-1]])
 
 
 def confidence_row(confidence: float) -> int | None:
@@ -93,9 +91,8 @@ def bootstrap_table(sample: PairSample, *, n_replicates: int = N_REPLICATES, see
         return empty_table()
     rate, variance, effective, largest_share = _measure_sample(sample, stops)
     # A pair of units is above a threshold from its best row on.
-    best_row = np.unique(sample.different.edge, return_index=True)[1]
-    n_pairs = np.searchsorted(np.sort(best_row), stops, side="left")
-    admitted = (n_pairs >= ENOUGH_PAIRS) & (effective >= ENOUGH_UNITS)
+    best_rows = np.sort(np.unique(sample.different.edge, return_index=True)[1])
+    admitted = (np.searchsorted(best_rows, stops) >= ENOUGH_PAIRS) & (effective >= ENOUGH_UNITS)
     if not admitted.any():
         return empty_table()
     # Bounds from fewer pairs than that say nothing and must not enter the running maximum below.
@@ -108,11 +105,10 @@ def bootstrap_table(sample: PairSample, *, n_replicates: int = N_REPLICATES, see
     infinities = np.where(stars < centre, -np.inf, np.inf)
     scaled = np.divide(stars - centre, np.sqrt(star_variances), out=infinities, where=star_variances > 0)
     scaled.sort(axis=1)
-    upper = np.empty((len(CONFIDENCES), stops.size))
+    upper, deviation = np.empty((len(CONFIDENCES), stops.size)), np.sqrt(variance)
     for row, confidence in enumerate(CONFIDENCES):
         # round: 1 - 0.9 is a hair below 0.1, which must not cost a whole order statistic.
         rank = max(0, int(np.floor(round((n_replicates + 1) * (1 - confidence), 6))) - 1)
-        deviation = np.sqrt(variance)
         upper[row] = np.clip(rate - scaled[:, rank] * deviation + TWICE_MORE * largest_share, rate, 1.0)
     # The rate rises as the threshold falls and the bound as the confidence rises, so neither may come out lower.
     upper = np.maximum.accumulate(np.maximum.accumulate(upper, axis=1), axis=0)
@@ -130,18 +126,16 @@ def empty_table() -> BootstrapTable:
 
 def _grid(sample: PairSample) -> tuple[Float32, Int64]:
     """Thresholds from 30 rows up, 2 % apart in rate, and the number of rows above each."""
-    scores = sample.different.scores
     values, mass = sample.different.steps()
-    rows = np.searchsorted(-scores, -values, side="left")
-    total = sample.different.total()
-    candidates = np.flatnonzero((rows >= ENOUGH_PAIRS) & (mass <= _GRID_TOP * total))
+    rows = np.searchsorted(-sample.different.scores, -values).astype(np.int64)
+    candidates = np.flatnonzero((rows >= ENOUGH_PAIRS) & (mass <= _GRID_TOP * sample.different.total()))
     if not candidates.size:
-        return values[:0], rows[:0].astype(np.int64)
+        return values[:0], rows[:0]
     first, last = mass[candidates[0]], mass[candidates[-1]]
     # Even steps of the logarithm of the rate; thresholds that several targets share are taken once.
     targets = first * _GRID_RATIO ** np.arange(np.ceil(np.log(last / first) / np.log(_GRID_RATIO)) + 1)
     picks = np.unique(candidates[np.minimum(np.searchsorted(mass[candidates], targets), candidates.size - 1)])
-    return values[picks], rows[picks].astype(np.int64)
+    return values[picks], rows[picks]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,9 +154,7 @@ class _Dyads:
     def of(cls, sample: PairSample) -> _Dyads:
         side = sample.different
         units = _compact_units(sample)
-        edge_weight: Float64 = np.bincount(side.edge, weights=side.weight, minlength=units.shape[0]).astype(
-            np.float64
-        )
+        edge_weight = np.bincount(side.edge, side.weight, units.shape[0]).astype(np.float64)
         return cls(
             m=sample.n_units,
             units=units,
@@ -174,8 +166,7 @@ class _Dyads:
         )
 
     def run(self, stops: Int64, count: Float64) -> tuple[Float64, Float64]:
-        rate = np.empty((stops.size, count.shape[1]))
-        variance = np.empty((stops.size, count.shape[1]))
+        rate, variance = np.empty((2, stops.size, count.shape[1]))
         left, right = (np.ascontiguousarray(self.units[:, side]) for side in (0, 1))
         rows = self.row_edge, self.row_weight, self.row_square, self.row_cross
         dyadic_replicates(count, left, right, self.edge_weight, *rows, stops, rate, variance)
@@ -192,9 +183,8 @@ class _Dyads:
         weight, square = np.cumsum(self.row_weight), np.cumsum(self.row_square)
         at_unit = np.zeros(self.m)
         effective, largest_share = np.empty(stops.size), np.empty(stops.size)
-        row = 0
         for g, stop in enumerate(stops):
-            new = slice(row, int(stop))
+            new = slice(stops[g - 1] if g else 0, stop)
             np.add.at(at_unit, self.units[self.row_edge[new]].ravel(), np.repeat(self.row_weight[new], 2))
             row = int(stop)
             rate = weight[row - 1] / total
@@ -238,11 +228,9 @@ def _replicate(sample: PairSample, stops: Int64, n_replicates: int, seed: int) -
 
 def _compact_units(sample: PairSample) -> Int64:
     """Units of the different edges as 0..m-1. In closed-set use every sample takes part in the draw."""
-    units = np.concatenate([sample.different.edge_units, sample.same.edge_units])
-    if sample.protocol == "open-set":
-        units = sample.different.edge_units
-    distinct = np.unique(units)
-    return np.searchsorted(distinct, sample.different.edge_units).astype(np.int64)
+    sides = (sample.different,) if sample.protocol == "open-set" else (sample.different, sample.same)
+    units = np.unique(np.concatenate([side.edge_units for side in sides]))
+    return np.searchsorted(units, sample.different.edge_units).astype(np.int64)
 
 
 def _weight_before(edge: Int64, weight: Float64) -> Float64:
@@ -250,10 +238,9 @@ def _weight_before(edge: Int64, weight: Float64) -> Float64:
     order = np.argsort(edge, kind="stable")
     # A running sum over all edges, less what it was where the edge's own rows begin.
     sums_before = np.cumsum(weight[order]) - weight[order]
-    starts = np.concatenate([[True], np.diff(edge[order]) > 0])
-    offset = sums_before[starts][np.cumsum(starts) - 1]
+    starts = np.diff(edge[order], prepend=-1) > 0
     before = np.empty_like(weight)
-    before[order] = np.maximum(sums_before - offset, 0.0)
+    before[order] = np.maximum(sums_before - sums_before[starts][np.cumsum(starts) - 1], 0.0)
     return before
 
 

@@ -29,7 +29,6 @@ from typing import Any, Self, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pairmark.models.calibration.band import FprBand, finite_sample_band, simultaneous_point, two_sided_point
 from pairmark.models.calibration.bootstrap import (
     CONFIDENCES,
     N_REPLICATES,
@@ -39,7 +38,6 @@ from pairmark.models.calibration.bootstrap import (
     empty_table,
     n_above,
 )
-from pairmark.models.calibration.estimate import FEWEST_NEGATIVES, rate_interval, suggested_threshold
 from pairmark.models.calibration.finite_sample import (
     AllPairs,
     FiniteSample,
@@ -47,7 +45,14 @@ from pairmark.models.calibration.finite_sample import (
     ScoredGraph,
     student_interval,
 )
-from pairmark.models.calibration.fitting import Arrays, CalibrationFacts, fit_arrays, refusal
+from pairmark.models.calibration.fitting import (
+    Arrays,
+    CalibrationFacts,
+    check_calibration,
+    fit_arrays,
+    reading_state,
+    refusal,
+)
 from pairmark.models.calibration.groups import (
     OF_GROUP,
     Group,
@@ -69,7 +74,15 @@ from pairmark.models.calibration.operating_point import (
     assumptions,
 )
 from pairmark.models.calibration.records import CalibrationRecords
-from pairmark.models.calibration.state import check_calibration, reading_state
+from pairmark.models.calibration.thresholds import (
+    FEWEST_NEGATIVES,
+    FprBand,
+    finite_sample_band,
+    rate_interval,
+    simultaneous_point,
+    suggested_threshold,
+    two_sided_point,
+)
 from pairmark.models.core.arrays import Float32, Int64
 from pairmark.models.pairs.held_out import HeldOutPairs
 from pairmark.models.pairs.samples import PairSample
@@ -211,15 +224,14 @@ class Calibration:
         training, test : as `RowRanges.of_pairs` takes them.
         """
         calibration = cls.fit(scores, pairs.same, pairs.units, groups=pairs.groups, **pairs.origin)
-        calibration.facts = replace(calibration.facts, n_strangers=pairs.n_strangers)
+        folds = None if pairs.folds is None else np.unique(pairs.folds).size
+        calibration.facts = replace(calibration.facts, n_strangers=pairs.n_strangers, folds=folds)
         if pairs.groups is not None:
             names, codes = np.unique(pairs.groups.ravel(), return_inverse=True)
             units, first = np.unique(pairs.units.ravel(), return_index=True)
             calibration._arrays |= {"group_units": units, "group_codes": codes[first].astype(np.int64)}
             calibration.facts = replace(calibration.facts, group_names=names.tolist())
         calibration.with_inputs(RowRanges.of_pairs(X, pairs, training=training, test=test))
-        if pairs.folds is not None:
-            calibration.facts = replace(calibration.facts, folds=int(np.unique(pairs.folds).size))
         records = CalibrationRecords.of(X, pairs)
         if records is not None and scorer is not None:
             records = records.with_patterns(scorer)
@@ -227,19 +239,10 @@ class Calibration:
 
     def to_state(self) -> tuple[Arrays, dict[str, Any]]:
         """Plain arrays and JSON-able facts; `from_state` gives the same answers to the last bit."""
-        table = self._bootstrap
-        arrays = {
-            **self._arrays,
-            "bootstrap_thresholds": table.thresholds,
-            "bootstrap_upper": table.upper,
-            "bootstrap_admitted": table.admitted,
-        }
-        facts = self.facts
-        if self.groups:
-            of_groups, group_list = groups_state(self.groups)
-            arrays |= of_groups
-            facts = replace(facts, groups=group_list)
-        return arrays, {"state_version": STATE_VERSION, **facts.as_dict()}
+        table = {f"bootstrap_{name}": array for name, array in vars(self._bootstrap).items()}
+        of_groups, group_list = groups_state(self.groups)
+        facts = replace(self.facts, groups=group_list or None)
+        return self._arrays | table | of_groups, {"state_version": STATE_VERSION, **facts.as_dict()}
 
     @classmethod
     def from_state(cls, arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> Self:
@@ -252,11 +255,7 @@ class Calibration:
         """
         with reading_state("the calibration", meta, STATE_VERSION):
             check_calibration(arrays, len(CONFIDENCES))
-            table = BootstrapTable(
-                thresholds=arrays["bootstrap_thresholds"],
-                upper=arrays["bootstrap_upper"],
-                admitted=arrays["bootstrap_admitted"],
-            )
+            table = {name: arrays[f"bootstrap_{name}"] for name in ("thresholds", "upper", "admitted")}
             facts = CalibrationFacts.from_meta(meta)
             # The arrays of later versions are kept as they are.
             own_arrays = {
@@ -265,7 +264,7 @@ class Calibration:
                 if not name.startswith("bootstrap_") and not OF_GROUP.match(name)
             }
             calibration = cls(own_arrays, replace(facts, groups=None))
-            calibration._bootstrap = table
+            calibration._bootstrap = BootstrapTable(**table)
             calibration.groups = read_groups(cls, arrays, facts.groups or ())
             return calibration
 
@@ -308,15 +307,13 @@ class Calibration:
         ValueError
             When no same pair carries one unit twice, as identities do.
         """
-        facts = self.facts
-        is_named = facts.n_same_pairs and self.protocol == "open-set"
-        if is_named or facts.independent_rows:
-            return
-        raise ValueError(
-            f"protocol is missing, and the {facts.n_units} units do not settle it: no same pair carries one unit "
-            "twice. Expected 'open-set' where units are identities, people or things that new ones will join, or "
-            "'closed-set' where they are samples of classes to which none will be added"
-        )
+        is_named = self.facts.n_same_pairs and self.protocol == "open-set"
+        if not (is_named or self.facts.independent_rows):
+            raise ValueError(
+                f"protocol is missing, and the {self.facts.n_units} units do not settle it: no same pair carries one "
+                "unit twice. Expected 'open-set' where units are identities, people or things that new ones will join, "
+                "or 'closed-set' where they are samples of classes to which none will be added"
+            )
 
     def without_guarantee(self) -> Self:
         """The same calibration with the origin ``imported``: it answers as before, and guarantees nothing."""
@@ -377,18 +374,18 @@ class Calibration:
             raise ValueError(
                 f"confidence is {confidence:g}; the bootstrap is kept for 0.90, 0.95 and 0.99 only"
             )
+        if (fnr is not None or simultaneous) and method not in ("auto", "finite-sample"):
+            option = "simultaneous" if fnr is None else "fnr"
+            raise ValueError(f"{option} goes with method 'finite-sample' (or 'auto'), not {method!r}")
         if fnr is not None:
-            return two_sided_point(
-                self, fpr, checked_rate(fnr, "fnr"), confidence, method, simultaneous, candidate
-            )
+            return two_sided_point(self, fpr, checked_rate(fnr, "fnr"), confidence, simultaneous, candidate)
         if simultaneous:
-            return simultaneous_point(self, fpr, confidence, method, candidate)
+            return simultaneous_point(self, fpr, confidence, candidate)
         methods = [method]
         if method == "auto":
             methods = ["finite-sample", "bootstrap"] if allow_asymptotic else ["finite-sample"]
         for name in methods:
-            point = self.answer(name, fpr, confidence)
-            if point is not None:
+            if (point := self.answer(name, fpr, confidence)) is not None:
                 return point
         raise refusal(self, fpr, confidence, methods)
 
@@ -424,16 +421,13 @@ class Calibration:
 
     def answer(self, method: str, fpr: float, confidence: float) -> OperatingPoint | None:
         """A method's threshold and the bound of its rate; None where the data support none."""
-        answer: tuple[np.float32, float] | None
-        if method == "bootstrap":
-            answer = self._bootstrap.lookup(fpr, confidence)
-        elif method == "estimate":
-            threshold = self.suggested(fpr)
-            # The threshold depends on the scores, so only a bound that holds at all thresholds at once holds there.
-            band = self.fpr_band(confidence)
-            answer = threshold, 1.0 if band is None else band.bound(threshold)
-        else:
+        if method == "finite-sample":
             return self._finite_point(fpr, confidence)
+        answer = self._bootstrap.lookup(fpr, confidence) if method == "bootstrap" else None
+        if method == "estimate":
+            threshold, band = self.suggested(fpr), self.fpr_band(confidence)
+            # The threshold depends on the scores, so only a bound that holds at all thresholds at once holds there.
+            answer = threshold, 1.0 if band is None else band.bound(threshold)
         return None if answer is None else self.point_at(*answer, fpr, confidence, cast(Method, method))
 
     def _finite_point(self, fpr: float, confidence: float) -> OperatingPoint | None:
@@ -499,7 +493,7 @@ class Calibration:
             n_negative_pairs=self.facts.n_negative_pairs,
             protocol=self.protocol,
             observed_fpr=self.observed_rate(threshold),
-            observed_fpr_by_samples=self._share_of_rows(threshold),
+            observed_fpr_by_samples=self._share_above(self._thresholds, "rows_above", threshold),
             # Pairs that share no unit. That of `summary` is `FiniteSample.n`: what an average over all pairs is worth.
             n_independent=self._finite.n_matched,
             origin=self.origin,
@@ -518,19 +512,15 @@ class Calibration:
 
     def share_of_positives(self, threshold: np.float32) -> float | None:
         """The share of positive pairs above a threshold; None where there are none."""
-        if not self.facts.n_same_pairs:
-            return None
-        above = self._arrays["same_above"]
-        at = n_above(self._arrays["same_scores"], threshold)
-        return min(1.0, float(above[at])) if at < above.size else 1.0
+        return self._share_above(self._arrays["same_scores"], "same_above", threshold)
 
-    def _share_of_rows(self, threshold: np.float32) -> float | None:
-        """The share of scored different pairs above a threshold, each counted once; None where it was not kept."""
-        above = self._arrays.get("rows_above")
-        if above is None:
+    def _share_above(self, scores: Float32, shares: str, threshold: np.float32) -> float | None:
+        """The share above a threshold of what is above each of some scores; None where that was not kept."""
+        above = self._arrays.get(shares)
+        if above is None or not above.size:
             return None
-        at = n_above(self._thresholds, threshold)
-        return float(above[at]) if at < above.size else 1.0
+        at = n_above(scores, threshold)
+        return min(1.0, float(above[at])) if at < above.size else 1.0
 
     @cached_property
     def _bootstrap(self) -> BootstrapTable:

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -16,8 +17,10 @@ from functools import cached_property
 import numpy as np
 from scipy.special import bdtr, bdtri, gammaln, ndtr, ndtri, stdtrit
 
-from pairmark.models.calibration.kernels.matchings import list_matchings, log_mean_product
+from pairmark.models.calibration.kernels import list_matchings, log_mean_product
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int32, Int64
+from pairmark.models.pairs.held_out import rank_within
+from pairmark.models.pairs.lists import joined_groups
 from pairmark.models.pairs.samples import PairSample
 from pairmark.models.pairs.splits import permutation_of, stream_of
 
@@ -38,16 +41,8 @@ def binomial_log_tail(k: int, p: float, n: int) -> float:
 
 def last_true(test: Callable[[int], bool], n: int) -> int | None:
     """The largest k below n with test(k), for a test true up to a point; None where not even test(0) is."""
-    if not test(0):
-        return None
-    low, high = 0, n
-    while high - low > 1:
-        middle = (low + high) // 2
-        if test(middle):
-            low = middle
-        else:
-            high = middle
-    return low
+    # Downwards, where it turns true: of `AllPairs` each test starts from the scaling of the one before.
+    return n - 1 - bisect_left(range(n - 1, 0, -1), True, key=test) if test(0) else None
 
 
 def smallest_true(test: Callable[[float], bool], low: float, high: float) -> float:
@@ -73,7 +68,7 @@ def wilson_interval(share: float, n: int, confidence: float) -> tuple[float, flo
     centre = (share + z * z / (2 * n)) / (1 + z * z / n)
     half = z / (1 + z * z / n) * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
     # At 0 and 1 the ends are exact; rounding must not move them.
-    return (0.0 if share <= 0 else max(0.0, centre - half)), (1.0 if share >= 1 else min(1.0, centre + half))
+    return 0.0 if share <= 0 else max(0.0, centre - half), 1.0 if share >= 1 else min(1.0, centre + half)
 
 
 def student_interval(share: float, n: int, units: int, confidence: float) -> tuple[float, float]:
@@ -116,10 +111,9 @@ def population_rank(
     )
     tails = np.full(matches.shape, -np.inf)
     for k in range(n + 1):
-        is_possible = (matches >= k) & (rest >= n - k)
         ways = gammaln(np.maximum(matches - k, 0) + 1) + gammaln(np.maximum(rest - n + k, 0) + 1)
         parts = fixed - ways - gammaln(k + 1) - gammaln(n - k + 1)
-        tails = np.logaddexp(tails, np.where(is_possible, parts, -np.inf))
+        tails = np.logaddexp(tails, np.where((matches >= k) & (rest >= n - k), parts, -np.inf))
         # A hair off for rounding.
         if float(tails.max(initial=-np.inf)) > math.log1p(-confidence) - _ROUNDING:
             return k - 1 if k else None
@@ -219,11 +213,9 @@ class ScoredGraph:
         if len(side) >= 2**31:
             raise ValueError(f"there are {len(side)} different pairs; expected fewer than {2**31}")
         mates = sample.same.edge_units if sample.protocol == "closed-set" else np.empty((0, 2), np.int64)
-        edges = np.concatenate([side.edge_units, mates])
-        units, inverse = np.unique(edges, return_inverse=True)
+        units, inverse = np.unique(np.concatenate([side.edge_units, mates]), return_inverse=True)
         codes: Int32 = inverse.reshape(-1, 2).astype(np.int32)
-        different = codes[: side.edge_units.shape[0]]
-        row_edge = side.edge
+        different, row_edge = codes[: side.edge_units.shape[0]], side.edge
         if len(side) == different.shape[0]:
             # One row each: numbering pairs by score makes row_edge trivial, which compresses well.
             different, row_edge = different[row_edge], np.arange(len(side))
@@ -247,23 +239,15 @@ class ScoredGraph:
     @cached_property
     def row_share(self) -> Float64:
         """(R,) one over the rows of the same pair of units."""
-        share: Float64 = 1.0 / np.bincount(self.row_edge, minlength=self.different.shape[0])[self.row_edge]
-        return share
+        return np.asarray(1.0 / np.bincount(self.row_edge, minlength=self.different.shape[0])[self.row_edge])
 
 
 def _cells(edges: Int32, m: int) -> Int32:
     """Cell of each unit where the distinct edges are all pairs inside of cells, else nothing."""
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
-
-    flags = np.ones(edges.shape[0], dtype=np.int8)
-    n, cell = connected_components(
-        coo_array((flags, (edges[:, 0], edges[:, 1])), shape=(m, m)), directed=False
-    )
-    sizes = np.bincount(cell, minlength=n).astype(np.int64)
-    if int((sizes * (sizes - 1) // 2).sum()) != edges.shape[0]:
-        return np.empty(0, dtype=np.int32)
-    return cell.astype(np.int32)
+    _, cell = joined_groups(m, *edges.T)
+    sizes = np.bincount(cell)
+    are_whole = int((sizes * (sizes - 1) // 2).sum()) == edges.shape[0]
+    return cell.astype(np.int32) if are_whole else np.empty(0, dtype=np.int32)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -280,19 +264,13 @@ class _Split:
 
     @classmethod
     def of(cls, cell: Int32, turn: int) -> _Split:
-        sizes = np.bincount(cell)
-        half = (sizes + 1) // 2
-        order = permutation_of(cell.size, turn)
-        by_cell = order[np.argsort(cell[order], kind="stable")]
-        start = np.concatenate([[0], np.cumsum(sizes)[:-1]])
+        half = (np.bincount(cell) + 1) // 2
         # Each unit's place in a permutation of its cell: the first half are rows, the rest columns.
-        rank = np.empty(cell.size, dtype=np.int64)
-        rank[by_cell] = np.arange(cell.size) - start[cell[by_cell]]
-        offset = np.concatenate([[0], np.cumsum(half)[:-1]])
+        rank = rank_within(cell, permutation_of(cell.size, turn))
         side = rank >= half[cell]
         # Rows and columns are numbered through all cells, a cell's side by side.
-        place = offset[cell] + np.where(side, rank - half[cell], rank)
-        block = np.repeat(np.arange(half.size), half).astype(np.int32)
+        place = (np.cumsum(half) - half)[cell] + np.where(side, rank - half[cell], rank)
+        block = np.repeat(np.arange(half.size, dtype=np.int32), half)
         return cls(side=side, place=place.astype(np.int32), block=block, size=half)
 
     def between(self, edges: Int32) -> tuple[Int64, Int32, Int32]:
@@ -356,12 +334,11 @@ class AllPairs:
         graph = self._graph
         # Rows above threshold number `high`, the lowest looked at; higher thresholds take a prefix.
         end = int(np.searchsorted(graph.row_at, high))
-        edges = graph.different[graph.row_edge[:end]]
         # By the number of pairs, not by their scores or their classes.
         pairs = fpr * (graph.row_at.size + graph.same.shape[0])
         matrices = []
         for split in self._splits[: max(1, min(N_SPLITS, int(MOST_ENTRIES * N_SPLITS / pairs)))]:
-            crossing, rows, columns = split.between(edges)
+            crossing, rows, columns = split.between(graph.different[graph.row_edge[:end]])
             _, same_rows, same_columns = split.between(graph.same)
             matrices.append(
                 _Entries(
@@ -387,8 +364,7 @@ class _Entries:
 
     def log_mean(self, number: int, shrink: float, scale: Float64) -> float:
         """A lower bound of the log of the average over matchings of the product of 1 - shrink a."""
-        n_entries = self.n_same + int(np.searchsorted(self.row_at, number))
-        split = self.split
+        n_entries, split = self.n_same + int(np.searchsorted(self.row_at, number)), self.split
         entries = self.rows, self.columns, self.weight, n_entries
         return float(log_mean_product(*entries, split.block, split.size, shrink, scale))
 
@@ -442,14 +418,13 @@ class ListedPairs:
         edges = np.concatenate([self._graph.different, self._graph.same])
         n_edges, m = int(edges.shape[0]), int(edges.max()) + 1
         degree = np.bincount(edges.ravel(), minlength=m)
-        ends, others = edges.T.ravel(), edges[:, ::-1].T.ravel()
+        others = edges[:, ::-1].T.ravel()
         # Neighbours by their number: that of a pair says how high it scored, and whether it is the same.
-        by_unit = np.lexsort((others, ends))
+        by_unit = np.lexsort((others, edges.T.ravel()))
         n = max(_FEWEST, min(N_MATCHINGS, MOST_VISITS // n_edges))
         uniform = np.random.Generator(stream_of(m, n_edges)).random((2, n, m))
         order = np.argsort(degree + uniform[0], axis=1).astype(np.int32)
-        matched = np.empty((n, m // 2), dtype=np.int32)
-        start = np.concatenate([[0], np.cumsum(degree)]).astype(np.int64)
+        matched, start = np.empty((n, m // 2), dtype=np.int32), np.cumsum([0, *degree])
         numbers = (by_unit % n_edges).astype(np.int32)
         list_matchings(start, others[by_unit], numbers, order, uniform[1], matched)
         return matched
@@ -502,9 +477,8 @@ class FiniteSample:
             return None
         # A is a multiple of 1 / n here; rounding takes off what the division added.
         number = last_true(lambda number: round(float(self.above[number]) * self.n) <= rank, self.above.size)
-        if self.population is not None:
-            return number or 0, fpr
-        return number or 0, min(fpr, order_upper(rank, self.n, confidence))
+        bound = 1.0 if self.population is not None else order_upper(rank, self.n, confidence)
+        return number or 0, min(fpr, bound)
 
     def _rank(self, fpr: float, confidence: float, most: float = math.inf) -> int | None:
         """False matches that rows which are counted may show."""
@@ -527,15 +501,12 @@ class FiniteSample:
 
     def smallest(self, confidence: float) -> float | None:
         """The floor: the smallest rate that is answered; None when none is."""
-        highest = math.nextafter(1.0, 0.0)
         if self.n_matched < 1:
             return None
-        # Of a population no rate below one pair means less than another.
-        floor = (
-            0.5 / self.population
-            if self.population is not None
-            else order_upper(0, self.n_matched, confidence)
-        )
+        highest, floor = math.nextafter(1.0, 0.0), order_upper(0, self.n_matched, confidence)
+        if self.population is not None:
+            # No rate below one pair means less than another.
+            floor = 0.5 / self.population
         if not self.answers(floor, confidence) and not self.answers(highest, confidence):
             return None
         return smallest_true(lambda rate: self.answers(rate, confidence), floor, highest)

@@ -1,10 +1,11 @@
-"""From scored pairs to what a calibration keeps: arrays by threshold, and facts."""
+"""From scored pairs to what a calibration keeps: arrays by threshold, and facts; both are checked as they are read."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import MISSING, asdict, dataclass, fields
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import MISSING, asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Self, get_args
 
 import numpy as np
@@ -12,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from pairmark.models.calibration.finite_sample import MOST_BLOCKS, ScoredGraph
 from pairmark.models.calibration.guarantees import askable, units_needed
+from pairmark.models.calibration.kernels import N_STATISTICS
 from pairmark.models.calibration.operating_point import (
     ANSWERING,
     Declared,
@@ -20,6 +22,7 @@ from pairmark.models.calibration.operating_point import (
     guarantee_of,
     nothing_guaranteed,
 )
+from pairmark.models.core.state import Array, check_arrays, refuse, require
 from pairmark.models.pairs.samples import PairSample, matched_scores, pair_sample
 from pairmark.models.pairs.splits import Protocol
 
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
     from pairmark.models.calibration.calibration import Calibration
 
 Arrays = dict[str, NDArray[Any]]
+_ROUNDING = 1e-9
 FEWEST_TURNED = 20
 """So many positive pairs that score lower than negative ones are no chance."""
 
@@ -90,8 +94,7 @@ class CalibrationFacts:
     @property
     def unit_name(self) -> str:
         """What the units are, in words."""
-        people = "people" if self.protocol == "open-set" else "samples"
-        return "pairs" if self.independent_rows else people
+        return "pairs" if self.independent_rows else "people" if self.protocol == "open-set" else "samples"
 
     def as_dict(self) -> dict[str, Any]:
         """Without what is None for want of anything to keep."""
@@ -122,13 +125,11 @@ def fit_arrays(
     n_different = len(sample.different)
     thresholds, above = sample.different.steps()
     same_scores, same_above = sample.same.steps()
-    n_matched, n, share = sample.different.n_blocks, sample.different.n_blocks, 1.0
-    matched_same = np.sort(sample.same.scores)
+    n, matched_same = sample.different.n_blocks, np.sort(sample.same.scores)
+    n_matched, share = n, sample.different.total() if sample.protocol == "closed-set" else 1.0
     # Pairs that share no unit, by the list alone: what the floor is counted in, and the bound of missed matches.
     if not sample.rows_independent:
         matched_same, n_matched = matched_scores(sample)
-    if sample.protocol == "closed-set":
-        share = sample.different.total()
     # Pairs that share no unit are independent, and counted as such.
     counts_rows = sample.rows_independent or n_matched == n_different + len(sample.same) * (share < 1)
     # Rows are counted as they are: A over B is then the plain share of different rows above.
@@ -179,9 +180,8 @@ def refusal(
     nothing = nothing_guaranteed(facts.origin)
     sentences = [] if nothing is None else [nothing]
     for name in tried:
-        floor, n_required = smallest[name], required[name]
+        floor, n_required, about = smallest[name], required[name], "about " if name == "bootstrap" else ""
         rates = "no rate" if floor is None else f"rates of {askable(floor):g} and above"
-        about = "about " if name == "bootstrap" else ""
         takes = "" if n_required is None else f"; {fpr:g} takes {about}{n_required:,} {counted}"
         sentences.append(f"{name} {'answers' if nothing else 'supports'} {rates}{takes}")
     alternatives: dict[str, dict[str, Any]] = {
@@ -203,3 +203,68 @@ def refusal(
         required_units=required,
         alternatives=alternatives,
     )
+
+
+@contextmanager
+def reading_state(title: str, meta: Mapping[str, Any], newest: int) -> Iterator[None]:
+    """For the time in which a stored state is read: newer versions and missing parts are a ValueError that says so.
+
+    ``title`` : the state, as a message begins. ``newest`` : the latest state version that is understood.
+    """
+    try:
+        if int(meta["state_version"]) > newest:
+            raise ValueError(
+                f"{title} has state version {meta['state_version']}, this code reads up to {newest}: upgrade pairmark"
+            )
+        yield
+    except KeyError as error:
+        raise ValueError(f"{title} lacks {error}: expected what to_state() returned") from error
+
+
+def check_calibration(arrays: Mapping[str, NDArray[Any]], n_confidences: int) -> None:
+    """Refuse arrays that no fit writes; `ArtefactError`, a `ValueError`, names the array and the row."""
+    share = Array(kind="float64", shape=("thresholds",), low=0, high=1 + _ROUNDING, order="never-falling")
+    layout = {
+        "thresholds": Array(kind="float32", shape=("thresholds",)),
+        "above": share,
+        "rows_above": replace(share, optional=True),
+        "same_scores": Array(kind="float32", shape=("same",)),
+        "same_above": Array(kind="float64", shape=("same",), low=0, high=1 + _ROUNDING),
+        "bootstrap_thresholds": Array(kind="float32", shape=("stops",)),
+        "bootstrap_upper": Array(kind="float64", shape=(n_confidences, "stops"), low=0, infinite=True),
+        "bootstrap_admitted": Array(kind="bool", shape=("stops",)),
+        "graph_different": Array(kind="int32", shape=("edges", 2), low=0, optional=True),
+        "graph_same": Array(kind="int32", shape=("mates", 2), low=0, optional=True),
+        "graph_cell": Array(kind="int32", shape=("cells",), low=0, optional=True),
+        "graph_row_edge": Array(kind="int32", shape=("rows",), below="edges", optional=True),
+        "graph_row_at": Array(kind="int32", shape=("rows",), low=0, order="never-falling", optional=True),
+        "inputs_scales": Array(kind="float32", shape=(2, "features"), optional=True),
+        "inputs_ranges": Array(kind="float64", shape=(2, N_STATISTICS), optional=True),
+        "inputs_reference": Array(kind="float64", shape=("people", N_STATISTICS), optional=True),
+        "group_units": Array(kind="int64", shape=("grouped",), order="rising", optional=True),
+        "group_codes": Array(kind="int64", shape=("grouped",), low=0, optional=True),
+        "inputs_people": Array(kind="float32", shape=("neighbours", "features"), optional=True),
+        "inputs_near": Array(kind="float64", shape=(2,), low=0, order="never-falling", optional=True),
+        "records_cells": Array(kind="uint8", shape=("bytes",), optional=True),
+        "records_left": Array(kind="int64", shape=("pairs",), low=0, optional=True),
+        "records_right": Array(kind="int64", shape=("pairs",), low=0, optional=True),
+        "records_same": Array(kind="bool", shape=("pairs",), optional=True),
+        "records_units": Array(kind="int64", shape=("pairs", 2), optional=True),
+        "records_index": Array(kind="int64", shape=("samples",), low=0, optional=True),
+        "records_counts": Array(kind="int64", shape=("subjects",), low=1, optional=True),
+        "records_patterns": Array(kind="bool", shape=("patterns", 2, "columns"), optional=True),
+        "records_scores": Array(kind="float32", shape=("patterns", "pairs"), optional=True),
+    }
+    # What later versions may add is not read.
+    read = {name: array for name, array in arrays.items() if name in layout}
+    sizes: dict[str, int] = {}
+    check_arrays(read, layout, sizes)
+    for name in ("thresholds", "bootstrap_thresholds"):
+        values = arrays[name]
+        require(values[1:] < values[:-1], name, values[1:], "less than the row before it", first_row=1)
+    if sizes["thresholds"] < 1:
+        raise refuse("thresholds", None, "has no rows", "one or more")
+    n_units = sizes.get("cells", 0)
+    for name in ("graph_different", "graph_same"):
+        if n_units:
+            require(arrays[name] < n_units, name, arrays[name], f"less than {n_units}")

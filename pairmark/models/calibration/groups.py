@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from pairmark.models.calibration.finite_sample import order_pairs_needed
 from pairmark.models.core.arrays import Int64
 from pairmark.models.core.inputs import label_of
+from pairmark.models.core.state import add_prefix, without_prefix
 from pairmark.models.pairs.samples import two_columns, unit_codes
 
 if TYPE_CHECKING:
@@ -55,8 +56,7 @@ def fit_groups(
     whole: Calibration, scores: ArrayLike, same: ArrayLike, units: Any, groups: ArrayLike
 ) -> tuple[Group, ...]:
     """The groups of a calibration, each with the calibration of the pairs within it; see `Calibration.fit`."""
-    values, is_same = np.asarray(scores), np.asarray(same)
-    fitted = []
+    values, is_same, fitted = np.asarray(scores), np.asarray(same), []
     for name, n_units, rows in rows_by_group(groups, units, values.size):
         part = None
         with suppress(ValueError):
@@ -78,7 +78,7 @@ def groups_state(groups: Sequence[Group]) -> tuple[dict[str, NDArray[Any]], list
     facts = []
     for number, group in enumerate(groups):
         of_part, part_facts = ({}, None) if group.calibration is None else group.calibration.to_state()
-        arrays |= {f"group{number}_{name}": array for name, array in of_part.items()}
+        arrays |= add_prefix(of_part, f"group{number}_")
         facts.append({"name": group.name, "n_units": group.n_units, "facts": part_facts})
     return arrays, facts
 
@@ -89,10 +89,7 @@ def read_groups(
     """The groups that `groups_state` wrote; ``kind`` : what their calibrations are."""
     groups = []
     for number, group in enumerate(facts):
-        start = f"group{number}_"
-        of_part = {
-            name.removeprefix(start): array for name, array in arrays.items() if name.startswith(start)
-        }
+        of_part = without_prefix(arrays, f"group{number}_")
         part = None if group["facts"] is None else kind.from_state(of_part, group["facts"])
         groups.append(Group(name=str(group["name"]), n_units=int(group["n_units"]), calibration=part))
     return tuple(groups)
@@ -112,35 +109,29 @@ def rows_by_group(groups: ArrayLike, units: ArrayLike | None, n: int) -> list[tu
     """
     if units is None:
         raise ValueError("groups are of units; expected units, the person on each side of a pair")
-    columns = np.asarray(groups, dtype=object)
-    if isinstance(groups, tuple) and len(groups) == 2:
-        columns = columns.T
+    is_pair = isinstance(groups, tuple) and len(groups) == 2
+    columns = np.asarray(groups, dtype=object).T if is_pair else np.asarray(groups, dtype=object)
     if columns.shape != (n, 2):
         raise ValueError(
             f"groups have shape {columns.shape}; expected ({n}, 2), the group of the person on each side of a pair"
         )
-    names = group_names(columns)
-    codes = unit_codes(units, n)
-    values, value = np.unique(names.ravel(), return_inverse=True)
+    codes = unit_codes(units, n).ravel()
+    values, value = np.unique(group_names(columns).ravel(), return_inverse=True)
     group_of = np.zeros(int(codes.max()) + 1, dtype=np.int64)
-    group_of[codes.ravel()] = value
-    differing = np.flatnonzero(group_of[codes.ravel()] != value)
+    group_of[codes] = value
+    differing = np.flatnonzero(group_of[codes] != value)
     if differing.size:
-        pair = int(differing[0]) // 2
-        one, other = values[[value[differing[0]], group_of[codes.ravel()[differing[0]]]]].tolist()
+        side = differing[0]
+        one, other = values[[value[side], group_of[codes[side]]]].tolist()
         raise ValueError(
-            f"groups: pair {pair} puts a unit into group {one!r}, another pair into {other!r}; "
+            f"groups: pair {side // 2} puts a unit into group {one!r}, another pair into {other!r}; "
             "expected one group for each unit"
         )
     if values.size > MOST_GROUPS:
         raise ValueError(f"groups have {values.size} values; expected at most {MOST_GROUPS}")
-    sides = group_of[codes]
+    sides = group_of[codes].reshape(n, 2)
     return [
-        (
-            str(name),
-            int((group_of == code).sum()),
-            np.flatnonzero((sides == code).all(axis=1)),
-        )
+        (str(name), int((group_of == code).sum()), np.flatnonzero((sides == code).all(axis=1)))
         for code, name in enumerate(values)
         if name
     ]

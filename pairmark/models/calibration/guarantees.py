@@ -62,10 +62,12 @@ def reach(n_units: int, confidence: float = 0.95, *, different_share: float = 1.
     next_fpr = 10.0**exponent
     if smallest is not None and next_fpr >= smallest * (1 - 1e-9):
         next_fpr = 10.0 ** (exponent - 1)
-    next_units = units_needed(next_fpr, confidence, different_share=different_share)["finite-sample"]
-    assert next_units is not None
+    needed = units_needed(next_fpr, confidence, different_share=different_share)
     return SupportedRate(
-        confidence=confidence, smallest_fpr=smallest, next_fpr=next_fpr, next_units=next_units
+        confidence=confidence,
+        smallest_fpr=smallest,
+        next_fpr=next_fpr,
+        next_units=needed["finite-sample"] or 0,
     )
 
 
@@ -111,8 +113,7 @@ def expected_tpr(fpr: float, multiple: float) -> float:
     ----------
     multiple : of the fewest units that the rate takes; at least 1.
     """
-    share = used_share(multiple)
-    return float(ndtr(ndtri(BEST_TPR) + ndtri(fpr * share) - ndtri(fpr)))
+    return float(ndtr(ndtri(BEST_TPR) + ndtri(fpr * used_share(multiple)) - ndtri(fpr)))
 
 
 def used_share(multiple: float) -> float:

@@ -29,9 +29,9 @@ from pairmark.models.calibration.finite_sample import (
     order_upper,
     wilson_interval,
 )
+from pairmark.models.calibration.fitting import reading_state
 from pairmark.models.calibration.guarantees import askable, checked_rate
 from pairmark.models.calibration.operating_point import Guarantee, InsufficientCalibrationData, assumptions
-from pairmark.models.calibration.state import reading_state
 from pairmark.models.core.arrays import Float32
 
 STATE_VERSION = 1

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from pairmark.models.calibration.kernels.row_statistics import row_statistics, rows_outside
+from pairmark.models.calibration.kernels import row_statistics, rows_outside
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
 from pairmark.models.pairs.held_out import HeldOutPairs
 
@@ -103,13 +103,12 @@ class RowRanges:
         ranges = cls.fit(X[rows], people, learned)
         if ranges is None:
             return None
-        flags = np.zeros(X.shape[0], dtype=np.bool_)
-        seen = pairs if test is None else test
+        flags, seen = np.zeros(X.shape[0], dtype=np.bool_), pairs if test is None else test
+        measured, who = _rows_of(seen)
         if test is not None:
-            measured = _rows_of(test)[0]
             flags[measured] = ranges.flags(X[measured])
         else:
-            measured, who = rows, np.unique(people, return_inverse=True)[1]
+            who = np.unique(who, return_inverse=True)[1]
             for fold in range(FOLDS):
                 mine = who % FOLDS == fold
                 others = cls.fit(X[rows[~mine]], who[~mine], learned)
@@ -147,18 +146,15 @@ class RowRanges:
         """(n_left + n_right,) which rows are outside a range; empty where none is, and for rows that are no vectors."""
         right = left[:0] if right is None else right
         if is_dense(left) and is_dense(right):
-            flags: Bool = rows_outside(left, right, self.scales, self.ranges)
-            return flags
-        if not (is_numeric(left) and is_numeric(right)):
-            return np.empty(0, dtype=np.bool_)
-        outside = np.concatenate([self.flags(left), self.flags(right)])
+            return np.asarray(rows_outside(left, right, self.scales, self.ranges))
+        are_vectors = is_numeric(left) and is_numeric(right)
+        outside = np.concatenate([self.flags(left), self.flags(right)]) if are_vectors else np.zeros(0, bool)
         return outside if outside.any() else outside[:0]
 
     def flags(self, rows: Any) -> Bool:
         """(n,) whether a row is outside a range."""
         statistics = self.statistics(rows)
-        outside: Bool = ~((statistics >= self.ranges[0]) & (statistics <= self.ranges[1])).all(axis=1)
-        return outside
+        return ~np.asarray(((statistics >= self.ranges[0]) & (statistics <= self.ranges[1])).all(axis=1))
 
     def statistics(self, rows: Any) -> Float64:
         """(n, 5) `STATISTICS` of rows."""
@@ -167,8 +163,7 @@ class RowRanges:
 
 def scale_rows(rows: Any, scales: Float32) -> Float32:
     """Rows in units of the spread of each feature; a missing cell is the median."""
-    result: Float32 = np.nan_to_num((rows - scales[0]) * scales[1]).astype(np.float32)
-    return result
+    return np.asarray(np.nan_to_num((rows - scales[0]) * scales[1]).astype(np.float32))
 
 
 def _neighbours(rows: Any, people: NDArray[Any], first: Int64, scales: Float32) -> dict[str, Any]:
@@ -179,12 +174,13 @@ def _neighbours(rows: Any, people: NDArray[Any], first: Int64, scales: Float32) 
     if mates.shape[1] < MATES:
         return {}
     mates = mates[:, :: max(1, mates.shape[1] // 2_000)]
-    distances = np.linalg.norm(
-        scale_rows(rows[mates[0]], scales) - scale_rows(rows[mates[1]], scales), axis=1
-    )
+    one, other = (scale_rows(rows[side], scales) for side in mates)
+    distances = np.linalg.norm(one - other, axis=1).astype(np.float64)
     most = max(16, min(MOST_PEOPLE, MOST_CELLS // max(1, rows.shape[1])))
-    near = np.quantile(distances.astype(np.float64), [0.01, 0.99])
-    return {"people": scale_rows(rows[first[:most]], scales), "near": near}
+    return {
+        "people": scale_rows(rows[first[:most]], scales),
+        "near": np.quantile(distances, [0.01, 0.99]),
+    }
 
 
 def is_dense(rows: Any) -> bool:
@@ -214,15 +210,13 @@ def _scales(rows: Any) -> Float32:
         with np.errstate(invalid="ignore"):
             center = np.nan_to_num(np.nanmedian(rows, axis=0))
             square = np.nan_to_num(np.nanmean((rows - center) ** 2, axis=0))
-    scale = np.sqrt(square)
-    typical = math.sqrt(float(square.mean())) or 1.0
+    scale, typical = np.sqrt(square), math.sqrt(float(square.mean())) or 1.0
     return np.stack([center, 1 / np.where(scale > 0, scale, typical)]).astype(np.float32)
 
 
 def _statistics(rows: Any, scales: Float32) -> Float64:
     if not is_sparse(rows):
-        seen: Float64 = row_statistics(np.array(rows, dtype=np.float32, order="C"), scales)
-        return seen
+        return np.asarray(row_statistics(np.array(rows, dtype=np.float32, order="C"), scales))
     X = rows.tocsr().astype(np.float64)
     scaled = X.multiply(scales[1].astype(np.float64)).tocsr()
     d, squares = X.shape[1], np.asarray(X.multiply(X).sum(axis=1)).ravel()
@@ -235,12 +229,10 @@ def _statistics(rows: Any, scales: Float32) -> Float64:
         np.sqrt(squares),
         np.sqrt(np.maximum(squares / d - mean**2, 0)),
     )
-    logs: Float64 = np.log(np.maximum(np.stack(values, axis=1), 1e-30))
-    return logs
+    return np.asarray(np.log(np.maximum(np.stack(values, axis=1), 1e-30)))
 
 
 def _rows_of(pairs: HeldOutPairs) -> tuple[Int64, NDArray[Any]]:
     """The numbers of the rows of pairs, and whose each is."""
-    ends = np.concatenate([pairs.left, pairs.right])
-    rows, first = np.unique(ends, return_index=True)
+    rows, first = np.unique([pairs.left, pairs.right], return_index=True)
     return rows, np.asarray(pairs.units).T.ravel()[first]

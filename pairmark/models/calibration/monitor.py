@@ -93,8 +93,7 @@ class DriftTest:
 
 def edges_of(ranges: RowRanges) -> Float64:
     """(2, 5) the edges beyond which the outer fifths of calibration people are."""
-    edges: Float64 = np.quantile(ranges.reference, [OUTER, 1 - OUTER], axis=0)
-    return edges
+    return np.asarray(np.quantile(ranges.reference, [OUTER, 1 - OUTER], axis=0))
 
 
 def _words(side: int, statistic: int, edges: Float64) -> str:

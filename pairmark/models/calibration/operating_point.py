@@ -77,10 +77,9 @@ class Declared:
 
     def origin(self, sample: PairSample) -> Origin:
         """What is known of the origin of the pairs, from what was scored and what was declared."""
-        listing = self.listing
-        if listing is not None and listing not in LISTINGS:
+        if self.listing not in (None, *LISTINGS):
             raise ValueError(
-                f"listing is {listing!r}; expected None or one of {', '.join(map(repr, LISTINGS))}"
+                f"listing is {self.listing!r}; expected None or one of {', '.join(map(repr, LISTINGS))}"
             )
         if self.population is not None:
             return "population"
@@ -94,7 +93,7 @@ class Declared:
             return "assumed"
         if sample.complete:
             return "all"
-        if listing == "all":
+        if self.listing == "all":
             raise ValueError(
                 f"listing is 'all', but not every two of the {sample.n_units} units are a scored pair; expected all "
                 "pairs, or another listing"
@@ -104,7 +103,7 @@ class Declared:
             "random-people": "random",
             "random-rows": "random-rows",
         }
-        return names.get(listing, "drawn")
+        return names.get(self.listing, "drawn")
 
 
 def nothing_guaranteed(origin: str) -> str | None:
@@ -123,23 +122,22 @@ def assumptions(
     records : whether pairs that lack columns are decided by thresholds of their own.
     strangers : whether some units are unlabeled rows.
     """
-    # Pairs that Pairmark drew, or all that there are: nobody had a choice to declare.
-    drawn: Status = (
-        "unchecked" if origin in _WANTING else "drawn" if origin in ("all", "drawn") else "declared"
-    )
-    assumed: list[dict[str, str]] = [_assumption("people-alike", "monitored" if monitored else "unchecked")]
-    if monitored:
-        assumed[0]["by"] = monitored
-    assumed.append(_assumption("pairs-drawn", drawn))
-    if records:
-        assumed.append(_assumption("missing-at-random", "declared"))
-    if strangers:
-        assumed.append(_assumption("strangers-distinct", "declared"))
-    return assumed
-
-
-def _assumption(name: Assumption, status: Status) -> dict[str, str]:
-    return {"assumption": name, "status": status}
+    statuses: dict[Assumption, Status] = {
+        "people-alike": "monitored" if monitored else "unchecked",
+        # Pairs that Pairmark drew, or all that there are: nobody had a choice to declare.
+        "pairs-drawn": "unchecked"
+        if origin in _WANTING
+        else "drawn"
+        if origin in ("all", "drawn")
+        else "declared",
+        **({"missing-at-random": "declared"} if records else {}),
+        **({"strangers-distinct": "declared"} if strangers else {}),
+    }
+    watched = {"by": monitored} if monitored else {}
+    return [
+        {"assumption": name, "status": status, **(watched if name == "people-alike" else {})}
+        for name, status in statuses.items()
+    ]
 
 
 def guarantee_of(method: str | None, origin: str) -> Guarantee:
@@ -181,12 +179,8 @@ def meaning_of(
         else "new pairs of different classes (each pair of samples counts once)"
     )
     assumed = _ASSUMED[origin].format(units="people" if protocol == "open-set" else "samples")
-    words = f"With {sure} confidence, at most {rate} of {pair_words} score above the threshold, if {assumed}."
-    return (
-        words
-        if guarantee == "finite-sample"
-        else f"{words} The confidence is approached as units grow in number."
-    )
+    limit = "" if guarantee == "finite-sample" else " The confidence is approached as units grow in number."
+    return f"With {sure} confidence, at most {rate} of {pair_words} score above the threshold, if {assumed}.{limit}"
 
 
 Method = Literal["finite-sample", "bootstrap", "estimate"]

@@ -45,16 +45,13 @@ class PartialCalibration(NamedTuple):
 def supports_columns(calibration: Calibration, columns: Bool, fpr: float, confidence: float) -> bool:
     """Whether calibration pairs say something of pairs that lack ``columns`` (2, d): each of the others is there in
     a tenth of them, or in pairs of as many people as the rate takes."""
-    if calibration.records is None or columns.shape[1] != calibration.records.lacked.shape[2]:
+    if calibration.records is None or columns.shape[1] != calibration.records.n_columns:
         return False
-    if (
-        calibration.facts.folds is not None
-        and pattern_codes(columns[None])[0] not in calibration.records.codes
-    ):
+    is_prepared = pattern_codes(columns[None])[0] in calibration.records.codes
+    if calibration.facts.folds is not None and not is_prepared:
         # The model that is kept learned from these very pairs.
         return False
-    lacked: Bool = np.any(calibration.records.lacked, axis=1)
-    there = ~lacked[:, ~np.any(columns, axis=0)]
+    there = ~np.asarray(calibration.records.lacked.any(axis=1))[:, ~columns.any(axis=0)]
     needed = units_needed(fpr, confidence)["finite-sample"] or 0
     return all(
         column.mean() >= FEWEST_COMPARED or np.unique(calibration.records.units[column]).size >= needed
@@ -74,13 +71,12 @@ def without_columns(calibration: Calibration, columns: Bool, scorer: Any) -> Par
     ValueError
         When what is left of the records says nothing.
     """
-    records = calibration.records
+    records, natural = calibration.records, None
     assert records is not None
     same, units = records.same, records.units
     lacking = np.flatnonzero(records.lack(columns, scorer))
     scores = records.scored_without(columns, scorer)
     whole = calibration.fit(scores, same, units, groups=calibration.groups_of(units), **records.facts)
-    natural = None
     # Which of all pairs they are depends on cells that are missing, not on people.
     facts = records.facts | ({"listing": "drawn"} if calibration.origin == "all" else {})
     with suppress(ValueError):
@@ -102,9 +98,9 @@ def costs_of_columns(
     records = calibration.records
     if records is None or not calibration.answers(fpr, confidence):
         return []
-    complete = ~records.lacked.any(axis=(1, 2))
+    share = float((~records.lacked.any(axis=(1, 2))).mean())
     tpr = calibration.operating_point(fpr, confidence).tpr
-    costs: list[dict[str, Any]] = [{"lacked": [], "share": float(complete.mean()), "tpr": tpr}]
+    costs: list[dict[str, Any]] = [{"lacked": [], "share": share, "tpr": tpr}]
     for columns in records.patterns:
         lacked = np.flatnonzero(columns.any(axis=0)).tolist()
         share, tpr = float(records.lack(columns, scorer).mean()), None

@@ -11,21 +11,14 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
 from pairmark.models.core.base import SCORE_BLOCK, prepare_subjects, score_subjects
+from pairmark.models.core.inputs import cells_missing as cells_missing
 from pairmark.models.core.scores import SampleSets
-from pairmark.models.pairs.held_out import HeldOutPairs
+from pairmark.models.pairs.held_out import HeldOutPairs, rank_within
+from pairmark.models.pairs.lists import joined_groups
 from pairmark.models.pairs.splits import permutation_of
-
-
-def cells_missing(rows: Any) -> Bool:
-    """(n, d) which cells of records are missing."""
-    none: Any = None
-    is_missing: Bool = np.equal(rows, none).astype(np.bool_)
-    return is_missing
 
 
 def are_records(rows: Any) -> bool:
@@ -57,28 +50,19 @@ def _enough_pairs(
     if not is_sample and not origin["units_assumed"] and len(edges) == m * (m - 1) // 2:
         listing = "drawn"
     if not is_sample and listing in ("all", "drawn"):
-        graph = coo_array((np.ones(same.size, dtype=np.int8), ends.T), shape=(m, m))
-        _, cell = connected_components(graph, directed=False)
-        by_cell = permutation_of(m, 0)
-        by_cell = by_cell[np.argsort(cell[by_cell], kind="stable")]
-        sizes = np.bincount(cell)
-        place = np.empty(m, dtype=np.int64)
-        place[by_cell] = np.arange(m) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        cell = joined_groups(m, *ends.T)[1]
+        place = rank_within(cell, permutation_of(m, 0))
         # Couples stay together: a part of an odd number of people would lose one of them to every matching.
-        couples = (sizes + 1) // 2
+        couples = (np.bincount(cell) + 1) // 2
         n_parts = -(-couples // max(1, most // m))
         part = place // 2 * n_parts[cell] // couples[cell]
         numbers = numbers[part[ends[:, 0]] == part[ends[:, 1]]]
     else:
         numbers = np.sort(permutation_of(same.size)[:most])
     # Of several rows of the same two people, and of one person, a few.
-    _, edge, counts = np.unique(
-        np.sort(ends[numbers], axis=1), axis=0, return_inverse=True, return_counts=True
-    )
-    order = np.argsort(edge, kind="stable")
-    turn = np.empty(numbers.size, dtype=np.int64)
-    turn[order] = np.arange(numbers.size) - np.repeat(np.cumsum(counts) - counts, counts)
-    return numbers[turn < max(1, most // counts.size)], {**origin, "listing": listing}
+    edge = np.unique(np.sort(ends[numbers], axis=1), axis=0, return_inverse=True)[1].ravel()
+    few = max(1, most // (int(edge.max()) + 1))
+    return numbers[rank_within(edge, np.arange(edge.size)) < few], {**origin, "listing": listing}
 
 
 _ENDS = ("left", "right", "same", "units")
@@ -97,10 +81,8 @@ def pattern_codes(lacked: Bool) -> list[bytes]:
 
 def pattern_of(code: bytes, n_columns: int) -> Bool:
     """(2, d) what `pattern_codes` wrote a code for, in either order of the sides."""
-    sides: Bool = (
-        np.unpackbits(np.frombuffer(code, dtype=np.uint8).reshape(2, -1), axis=1, count=n_columns) > 0
-    )
-    return sides
+    sides = np.frombuffer(code, dtype=np.uint8).reshape(2, -1)
+    return np.asarray(np.unpackbits(sides, axis=1, count=n_columns) > 0)
 
 
 def blanked_subjects(
@@ -129,8 +111,7 @@ def blanked_subjects(
 def lacked_by_subject(subjects: SampleSets) -> Bool:
     """(n, d) columns that any sample of a subject lacks."""
     missing = cells_missing(subjects.rows)[subjects.index]
-    lacked: Bool = np.logical_or.reduceat(missing, subjects.ends - subjects.counts, axis=0)
-    return lacked
+    return np.asarray(np.logical_or.reduceat(missing, subjects.ends - subjects.counts, axis=0))
 
 
 def score_subject_pairs(
@@ -190,8 +171,7 @@ class CalibrationRecords:
         most = MOST_PAIRS if aggregation is None else MOST_SUBJECT_PAIRS
         sample, origin = _enough_pairs(pairs.same, pairs.units, pairs.origin, most)
         numbers, ends = np.unique([pairs.left[sample], pairs.right[sample]], return_inverse=True)
-        left, right = ends.reshape(2, -1)
-        drawn = sets.take(numbers)
+        (left, right), drawn = ends.reshape(2, -1), sets.take(numbers)
         rows, index = np.unique(drawn.index, return_inverse=True)
         return cls(
             subjects=SampleSets(rows=sets.rows[rows], index=index, counts=drawn.counts),
@@ -215,8 +195,7 @@ class CalibrationRecords:
                 raise ValueError(
                     f"records_cells: row {number} has {len(row)} cells; expected {cells.shape[1]}"
                 )
-            for place, cell in enumerate(row):
-                cells[number, place] = tuple(cell) if isinstance(cell, list) else cell
+            cells[number, :] = [tuple(cell) if isinstance(cell, list) else cell for cell in row]
         stored: dict[str, Any] = {
             name: np.array(arrays[f"records_{name}"])
             for name in (*_ENDS, "index", "counts", "patterns", "scores")
@@ -231,8 +210,8 @@ class CalibrationRecords:
             raise ValueError(
                 f"records_left and records_right name rows beyond the {len(subjects)} of records_cells"
             )
-        origin = dict(facts["records"])
-        return cls(subjects=subjects, facts=origin, aggregation=facts.get("records_aggregation"), **stored)
+        how = facts.get("records_aggregation")
+        return cls(subjects=subjects, facts=dict(facts["records"]), aggregation=how, **stored)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """As they are kept with a calibration."""
@@ -247,9 +226,8 @@ class CalibrationRecords:
     def with_patterns(self, scorer: Any, n_frequent: int = N_FREQUENT) -> Self:
         """These, with scores without each column, without the choices that the pairs lack most often, without two
         columns that pairs lack together, and without choices of which one contains whatever else a pair lacks."""
-        d = self.lacked.shape[2]
-        identity = np.eye(d, dtype=np.bool_)
-        natural = _natural(self, scorer)
+        d = self.n_columns
+        identity, natural = np.eye(d, dtype=np.bool_), _natural(self, scorer)
         codes = pattern_codes(natural)
         frequent = [codes.index(code) for code, _ in Counter(codes).most_common(n_frequent)]
         either: Int64 = np.any(self.lacked, axis=1).astype(np.int64)
@@ -260,30 +238,26 @@ class CalibrationRecords:
         ).reshape(-1, d)
         singles = scorer.patterns(identity, np.zeros_like(identity))
         first = self._scored(
-            np.concatenate([singles, natural[frequent], scorer.patterns(pairs, pairs)]), scorer
+            np.concatenate([singles, natural[frequent], scorer.patterns(pairs, pairs)]), self, scorer
         )
         cheapest = np.argsort([-first.tpr(columns) for columns in singles], kind="stable")
         covers = _covers(identity[cheapest])
-        wide = [
-            columns
-            for columns in scorer.patterns(covers, covers)
-            if pattern_codes(columns[None])[0] not in first.codes
-        ]
-        if not wide:
-            return first
-        covering = self._scored(np.stack(wide), scorer)
-        return replace(
-            self,
-            patterns=np.concatenate([first.patterns, covering.patterns]),
-            scores=np.concatenate([first.scores, covering.scores]),
-        )
+        return self._scored(scorer.patterns(covers, covers), first, scorer)
 
-    def _scored(self, chosen: Bool, scorer: Any) -> Self:
+    def _scored(self, chosen: Bool, earlier: Self, scorer: Any) -> Self:
+        """The earlier ones, with scores without each of the choices that these do not leave out, too."""
         distinct = {
-            code: lacked for code, lacked in zip(pattern_codes(chosen), chosen, strict=True) if lacked.any()
+            code: lacked
+            for code, lacked in zip(pattern_codes(chosen), chosen, strict=True)
+            if lacked.any() and code not in earlier.codes
         }
+        if not distinct:
+            return earlier
         patterns = np.stack(list(distinct.values()))
         scores = np.stack([self.scored_without(lacked, scorer) for lacked in patterns])
+        if len(earlier.patterns):
+            patterns = np.concatenate([earlier.patterns, patterns])
+            scores = np.concatenate([earlier.scores, scores])
         return replace(self, patterns=patterns, scores=scores)
 
     def tpr(self, columns: Bool) -> float:
@@ -330,20 +304,17 @@ class CalibrationRecords:
     def lack(self, columns: Bool, scorer: Any) -> Bool:
         """(n_pairs,) which pairs a scorer compares just without these columns, (2, d), in either order of the sides."""
         lacked = _natural(self, scorer)
-        just: Bool = (lacked == columns).all(axis=(1, 2)) | (lacked == columns[::-1]).all(axis=(1, 2))
-        return just
+        return np.asarray((lacked == columns).all(axis=(1, 2)) | (lacked == columns[::-1]).all(axis=(1, 2)))
 
     def scored_without(self, columns: Bool, scorer: Any) -> Float32:
         """(n,) scores of the pairs with columns, (2, d), blanked on either side."""
         number = self.codes.get(pattern_codes(columns[None])[0])
         if number is not None:
-            prepared: Float32 = self.scores[number]
-            return prepared
+            return np.asarray(self.scores[number])
         score = _compare_subjects(self, scorer) if (columns[0] == columns[1]).all() else None
         if score is None:
             return self._scored_anew(columns, scorer)
-        scores: Float32 = score(columns[0], np.arange(self.same.size))
-        return scores
+        return np.asarray(score(columns[0], np.arange(self.same.size)))
 
     def _scored_anew(self, columns: Bool, scorer: Any) -> Float32:
         subjects = self.subjects
@@ -358,24 +329,22 @@ class CalibrationRecords:
         cells = np.tile(subjects.rows[subjects.index], (len(sides), 1))
         for start, side in enumerate(sides):
             cells[start * len(subjects) : (start + 1) * len(subjects), side] = None
-        scores: Float32 = scorer.score_pairs(cells, self.left, self.right + (len(sides) - 1) * len(subjects))
-        return scores
+        right = self.right + (len(sides) - 1) * len(subjects)
+        return np.asarray(scorer.score_pairs(cells, self.left, right))
 
 
 @lru_cache(maxsize=16)
 def _natural(records: CalibrationRecords, scorer: Any) -> Bool:
     """(n_pairs, 2, d) columns without which pairs are compared of themselves."""
-    natural: Bool = scorer.patterns(records.lacked[:, 0], records.lacked[:, 1])
-    return natural
+    return np.asarray(scorer.patterns(records.lacked[:, 0], records.lacked[:, 1]))
 
 
 @lru_cache(maxsize=4)
 def _compare_subjects(records: CalibrationRecords, scorer: Any) -> Any:
     """What scores pairs again without columns, None where nothing does: of the last few calibrations, since it takes
     tens of megabytes."""
-    if records.aggregation is not None:
-        return None
-    return scorer.compare_once(records.subjects.rows, records.left, records.right)
+    is_single = records.aggregation is None
+    return scorer.compare_once(records.subjects.rows, records.left, records.right) if is_single else None
 
 
 def _covers(singles: Bool) -> Bool:
@@ -398,5 +367,4 @@ def _covers(singles: Bool) -> Bool:
     while is_open.any():
         chosen.append(int(np.argmax(contains[:, is_open].sum(axis=1))))
         is_open &= ~contains[chosen[-1]]
-    covers: Bool = columns[chosen]
-    return covers
+    return np.asarray(columns[chosen])

@@ -35,6 +35,12 @@ def is_absent(value: Any) -> bool:
     return value is None or type(value).__name__ in ("NaTType", "NAType")
 
 
+def cells_missing(cells: Any) -> Bool:
+    """(n, d) or (n,) which cells of records are missing."""
+    none: Any = None
+    return np.asarray(np.equal(cells, none), dtype=np.bool_)
+
+
 def is_placeholder(text: str) -> bool:
     """Whether a text stands for no value, as ``N/A`` does; somebody may be called so."""
     return len(text) <= 2 * _LONGEST and text.strip().casefold() in PLACEHOLDERS

@@ -368,6 +368,16 @@ def checked_model(model: type[AnyModel], content: Mapping[str, Any], before: str
         ) from None
 
 
+def add_prefix(arrays: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    """Arrays with the prefix before their names."""
+    return {f"{prefix}{name}": array for name, array in arrays.items()}
+
+
+def without_prefix(arrays: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    """Those arrays that have the prefix, by their names behind it."""
+    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+
+
 def refuse(name: str, row: int | None, actual: str, requirement: str) -> ArtefactError:
     """The error that names an array, its row, what is there and what was expected."""
     place = f"array {name!r}" if row is None else f"array {name!r}, row {row}"

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pairmark.models.core.arrays import Bool, Int64
+from pairmark.models.core.arrays import Bool, Int32, Int64
 from pairmark.models.core.inputs import codes_by_appearance
 from pairmark.models.pairs.splits import Protocol, RandomState, resolve_protocol
 
@@ -101,6 +101,13 @@ def _repeat_with_rank(quota: Int64) -> tuple[Int64, Int64]:
     index = np.repeat(np.arange(quota.size, dtype=np.int64), quota)
     ends = np.cumsum(quota)
     return index, np.arange(index.size, dtype=np.int64) - np.repeat(ends - quota, quota)
+
+
+def rank_within(groups: Int32 | Int64, order: Int64) -> Int64:
+    """(n,) 0, 1, 2, ... of the members of each group 0, 1, ..., along an order of all."""
+    rank, sizes = np.empty(groups.size, dtype=np.int64), np.bincount(groups)
+    rank[order[np.argsort(groups[order], kind="stable")]] = _repeat_with_rank(sizes)[1]
+    return rank
 
 
 def _nth_pair(k: Int64, n: Int64) -> tuple[Int64, Int64]:

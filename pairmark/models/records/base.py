@@ -14,19 +14,11 @@ from sklearn.utils import Tags
 
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64, Matrix
 from pairmark.models.core.artefact import ArtefactError, OutdatedModel
-from pairmark.models.core.base import SCORE_BLOCK, GalleryIndex, PairScorerMixin
+from pairmark.models.core.base import GalleryIndex, PairScorerMixin
 from pairmark.models.core.inputs import one_of_equals
 from pairmark.models.core.scores import PairsOfRows
-from pairmark.models.core.search import (
-    Rows,
-    SearchLimits,
-    TopK,
-    TopRows,
-    number_rows,
-    pad_results,
-    seal_array,
-)
-from pairmark.models.core.state import Array, Fact, StoredState
+from pairmark.models.core.search import Rows, TopK, number_rows, seal_array
+from pairmark.models.core.state import Array, Fact, StoredState, add_prefix, without_prefix
 from pairmark.models.pairs.sampling import sample_pairs
 from pairmark.models.records import neighbours
 from pairmark.models.records.comparators import Comparators, Prepared, Rarity
@@ -41,8 +33,8 @@ _SHOWN = ("missing", "level", "Jaro-Winkler", "tokens, lower share", "days betwe
 
 
 def cell_values(schema: Schema, left: Any, right: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    left_values, right_values = schema.values(np.stack([left, right]))
-    return left_values, right_values
+    one, other = schema.values(np.stack([left, right]))
+    return one, other
 
 
 def explain_score(
@@ -186,14 +178,11 @@ class RecordScorer(PairScorerMixin, BaseEstimator):
         features = self._comparators.compare(prepared, left, prepared, right)
 
         def score(columns: Bool, numbers: Int64) -> Float32:
-            scores = np.empty(numbers.size, dtype=np.float32)
-            for start in range(0, numbers.size, BLOCK):
-                part = numbers[start : start + BLOCK]
-                compared = self._comparators.without(
-                    features[part], prepared, left[part], right[part], columns
-                )
-                scores[start : start + BLOCK] = self._scores(compared)
-            return scores
+            def of(part: Int64) -> Float32:
+                rows = left[part], right[part]
+                return self._scores(self._comparators.without(features[part], prepared, *rows, columns))
+
+            return score_in_blocks(of, numbers)
 
         return score
 
@@ -205,13 +194,12 @@ class RecordScorer(PairScorerMixin, BaseEstimator):
         sides = []
         for side, name in ((left, "left"), (right, "right")):
             row = side[None, :] if isinstance(side, np.ndarray) and side.ndim == 1 else side
-            cells = self._validated(row, name)
-            if cells.shape[0] != 1:
-                raise ValueError(f"explain takes one pair; {name} has {cells.shape[0]} rows")
-            sides.append(cells)
-        prepared = self._comparators.prepare(np.concatenate(sides))
-        features = self._comparators.compare(prepared, _FIRST, prepared, _SECOND)
-        return sides[0][0], sides[1][0], features
+            sides.append(self._validated(row, name))
+            if sides[-1].shape[0] != 1:
+                raise ValueError(f"explain takes one pair; {name} has {sides[-1].shape[0]} rows")
+        pair = np.concatenate(sides)
+        prepared = self._comparators.prepare(pair)
+        return pair[0], pair[1], self._comparators.compare(prepared, _FIRST, prepared, _SECOND)
 
     def patterns(self, left: Bool, right: Bool) -> Bool:
         """(n, 2, d) columns without which both sides of pairs are compared, from what they lack, (n, d) or (1, d)."""
@@ -222,11 +210,10 @@ class RecordScorer(PairScorerMixin, BaseEstimator):
 
     def compared(self, a: Prepared, left: Int64, b: Prepared, right: Int64) -> Float32:
         """Scores of pairs of prepared records, some at a time."""
-        scores = np.empty(left.size, dtype=np.float32)
-        for start in range(0, left.size, BLOCK):
-            part = slice(start, start + BLOCK)
-            scores[part] = self._scores(self._comparators.compare(a, left[part], b, right[part]))
-        return scores
+        return score_in_blocks(
+            lambda part: self._scores(self._comparators.compare(a, left[part], b, right[part])),
+            np.arange(left.size),
+        )
 
     def _pair_score(self, left: Matrix, right: Matrix) -> Float32:
         n = left.shape[0]
@@ -234,10 +221,8 @@ class RecordScorer(PairScorerMixin, BaseEstimator):
             # The most frequent request by far: both records are prepared at once.
             prepared = self._comparators.prepare(np.concatenate([left, right]))
             return self.compared(prepared, _FIRST, prepared, _SECOND)
-        a, b = (one_of_equals(side) for side in (left, right))
-        numbers = np.arange(n, dtype=np.int64)
-        rows = [numbers if side.shape[0] == n else np.zeros(n, dtype=np.int64) for side in (a, b)]
-        return self.compared(self._comparators.prepare(a), rows[0], self._comparators.prepare(b), rows[1])
+        a, b = (self._comparators.prepare(one_of_equals(side)) for side in (left, right))
+        return self.compared(a, np.arange(n) * (a.n == n), b, np.arange(n) * (b.n == n))
 
     def _pairs_of(self, rows: Matrix) -> PairsOfRows:
         prepared = self._comparators.prepare(rows)
@@ -248,7 +233,7 @@ class RecordScorer(PairScorerMixin, BaseEstimator):
         prepared = self._comparators.prepare(vectors)
         postings = neighbours.Postings.of(*neighbours.keys_of(self._comparators, prepared))
         arrays = {**prepared.cells._asdict(), "numbers": prepared.numbers}
-        arrays |= {f"{_NEIGHBOURS}{name}": array for name, array in postings._asdict().items()}
+        arrays |= add_prefix(postings._asdict(), _NEIGHBOURS)
         return GalleryIndex(
             vectors=seal_array(prepared.missing),
             arrays={name: seal_array(array) for name, array in arrays.items()},
@@ -258,22 +243,8 @@ class RecordScorer(PairScorerMixin, BaseEstimator):
     def _score_rows(self, queries: Matrix, index: GalleryIndex, rows: Rows) -> Float32:
         gallery, records = _read_gallery(index), self._comparators.prepare(queries)
         right = np.asarray(number_rows(rows), dtype=np.int64)
-        out = np.empty((queries.shape[0], right.size), dtype=np.float32)
-        for at in range(queries.shape[0]):
-            out[at] = self.compared(records, np.full(right.size, at), gallery, right)
-        return out
-
-    def _top_k(self, queries: Matrix, index: GalleryIndex, limits: SearchLimits) -> TopK:
-        gallery, records = _read_gallery(index), self._comparators.prepare(queries)
-        rows = np.arange(len(index)) if limits.allowed is None else np.flatnonzero(limits.allowed)
-        bests = []
-        for query in range(queries.shape[0]):
-            best = TopRows(limits.k, limits.above)
-            for start in range(0, rows.size, SCORE_BLOCK):
-                part = rows[start : start + SCORE_BLOCK]
-                best.offer(part, self.compared(records, np.full(part.size, query), gallery, part))
-            bests.append(best)
-        return pad_results(bests, limits.k)
+        lefts = (np.full(right.size, query) for query in range(records.n))
+        return np.stack([self.compared(records, left, gallery, right) for left in lefts])
 
     def candidates(
         self, query: Matrix, n: int, parts: Sequence[GalleryIndex], masks: Sequence[Bool | None]
@@ -284,12 +255,7 @@ class RecordScorer(PairScorerMixin, BaseEstimator):
         ----------
         n : rows of a part, at most. masks : which rows of each part count; None: all.
         """
-        postings = [
-            neighbours.Postings(
-                *(part.arrays[f"{_NEIGHBOURS}{name}"] for name in neighbours.Postings._fields)
-            )
-            for part in parts
-        ]
+        postings = [neighbours.Postings(**without_prefix(part.arrays, _NEIGHBOURS)) for part in parts]
         keys = np.unique(neighbours.keys_of(self._comparators, self._comparators.prepare(query))[0])
         best_parts = neighbours.nominate(keys, postings, masks, [len(part) for part in parts], n)
         return [(rows[None], worth[None].astype(np.float32)) for rows, worth in best_parts]
@@ -301,6 +267,14 @@ class RecordScorer(PairScorerMixin, BaseEstimator):
     def n_candidates(self) -> int | None:
         """Rows of a larger gallery that a search scores; None, all of them, where no column has keys."""
         return neighbours.N_CANDIDATES if self._comparators.is_text.size else None
+
+
+def score_in_blocks(score: Callable[[Int64], Float32], numbers: Int64) -> Float32:
+    """Scores of pairs by their numbers, some at a time, which bounds the memory of their features."""
+    scores = np.empty(numbers.size, dtype=np.float32)
+    for start in range(0, numbers.size, BLOCK):
+        scores[start : start + BLOCK] = score(numbers[start : start + BLOCK])
+    return scores
 
 
 def _read_gallery(index: GalleryIndex) -> Prepared:

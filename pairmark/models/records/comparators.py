@@ -19,6 +19,7 @@ import numpy as np
 from pydantic import BaseModel, Field
 
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
+from pairmark.models.core.inputs import cells_missing
 from pairmark.models.core.state import Array, checked_model
 from pairmark.models.records.compare import KINDS
 from pairmark.models.records.compare.normal import LONGEST
@@ -101,16 +102,15 @@ class Comparators:
         self.one_sided, self.is_outdated = np.empty(0, dtype=np.int64), False
         self._strings = [number for number, column in enumerate(fields) if column.type != "place"]
         self._numeric = [number for number, column in enumerate(fields) if column.type in _NUMERIC]
+        types = [fields[number].type for number in self._strings]
         self._is_place = np.array(
             [fields[number].type == "place" for number in self._numeric], dtype=np.bool_
         )
         self._columns = np.concatenate([[0], np.cumsum(1 + self._is_place)]).astype(np.int64)
         column_of = dict(zip(self._numeric, self._columns.tolist(), strict=False))
         self._numbers_of = np.array([column_of.get(number, -1) for number in self._strings], dtype=np.int64)
-        self._rules = np.array(
-            [RULES.index(KINDS[fields[number].type].rule) for number in self._strings], dtype=np.int64
-        )
-        self.is_text = np.array([fields[number].type in TEXTS for number in self._strings], dtype=np.bool_)
+        self._rules = np.array([RULES.index(KINDS[kind].rule) for kind in types], dtype=np.int64)
+        self.is_text = np.array([kind in TEXTS for kind in types], dtype=np.bool_)
         # What is missing, and levels, come first: one column a field.
         names = [(column.name, feature) for feature in ("missing", "level") for column in fields]
         plain, groups, soft, numeric = [], [], [], []
@@ -121,7 +121,7 @@ class Comparators:
                 groups.append([number if number == other else -1 for other in self._strings])
                 soft.append(len(names))
                 names += [(fields[number].name, feature) for feature in SOFT]
-        if sum(fields[number].type in STRINGS for number in self._strings) > 1:
+        if sum(kind in STRINGS for kind in types) > 1:
             groups.append(self._strings)
             soft.append(len(names))
             names += [(JOINED, feature) for feature in SOFT]
@@ -162,8 +162,8 @@ class Comparators:
         """Learn how rare tokens are."""
         cells, n = self._cells(records), len(records)
         rows = np.repeat(np.arange(cells.starts.size - 1), np.diff(cells.row_tokens)) % n
-        of_rows = np.unique(np.stack([cells.hashes, rows], axis=1), axis=0)
-        hashes, counts = np.unique(of_rows[:, 0], return_counts=True)
+        once_a_row = np.unique(np.stack([cells.hashes, rows], axis=1), axis=0)
+        hashes, counts = np.unique(once_a_row[:, 0], return_counts=True)
         is_common = counts >= _SEEN_TWICE
         # A token that no training record has is held to be as rare as one that a single record has.
         weights = np.log((1 + n) / (1 + np.append(counts[is_common], 1)))
@@ -175,17 +175,16 @@ class Comparators:
         """Strings, tokens and numbers of records: once for all pairs that they are in."""
         if records.dtype != object:
             records = records.astype(np.float64).astype(object)
-        cells = self._cells(records)
-        n = len(records)
+        cells, n = self._cells(records), len(records)
         weights = np.empty(cells.hashes.size, dtype=np.float32)
         tokens.weigh(cells.hashes, self.rarity, weights)
         values = np.full((n, int(self._columns[-1])), np.nan)
+        missing = np.ascontiguousarray(cells_missing(records))
         for place, field in enumerate(self._numeric):
-            first, last = self._columns[place], self._columns[place + 1]
-            absent: Any = np.nan if last - first == 1 else (np.nan, np.nan)
-            column = [absent if cell is None else cell for cell in records[:, field]]
-            values[:, first:last] = np.array(column, dtype=np.float64).reshape(n, last - first)
-        missing = np.ascontiguousarray(absent_cells(records))
+            first, there = self._columns[place], ~missing[:, field]
+            if there.any():
+                numbers = np.array(records[there, field].tolist(), dtype=np.float64)
+                values[there, first : self._columns[place + 1]] = numbers.reshape(len(numbers), -1)
         return Prepared(n, cells._replace(weights=weights), values, missing)
 
     def compare(self, a: Prepared, left: Int64, b: Prepared, right: Int64) -> Float32:
@@ -230,15 +229,13 @@ class Comparators:
     def blanks(self, left: Bool, right: Bool) -> Bool:
         """Of which pairs (n,) what one side lacks is left out on the other, from what both lack, (n, d)."""
         codes = measures.pattern_codes(np.ascontiguousarray(left), np.ascontiguousarray(right))
-        blanked: Bool = ~np.isin(codes, self.one_sided)
-        return blanked
+        return ~np.isin(codes, self.one_sided)
 
     def _cells(self, records: Records) -> Cells:
-        texts: list[str] = []
         fields = self.schema.fields
-        for place in self._strings:
-            texts += [normal_form(cell, fields[place].type) for cell in records[:, place]]
-        return tokenize_texts(texts)
+        return tokenize_texts(
+            [normal_form(cell, fields[place].type) for place in self._strings for cell in records[:, place]]
+        )
 
     def to_json(self) -> dict[str, Any]:
         """What declares them."""
@@ -264,15 +261,10 @@ def tokenize_texts(texts: Sequence[str]) -> Cells:
     row_tokens = np.empty_like(starts)
     n = tokens.tokenize(chars, starts, squeezed, token_starts, hashes, flags, row_tokens)
     # Room that no token took is given back: galleries keep these arrays.
-    squeezed, token_starts = squeezed[: int(token_starts[n])].copy(), token_starts[: n + 1].copy()
-    hashes, flags = hashes[:n].copy(), flags[:n].copy()
-    weights = np.empty(0, dtype=np.float32)
-    return Cells(chars, starts, squeezed, token_starts, hashes, flags, weights, row_tokens)
-
-
-def absent_cells(cells: Any) -> Bool:
-    none: Any = None
-    return np.asarray(np.equal(cells, none), dtype=np.bool_)
+    return Cells(
+        chars, starts, squeezed[: int(token_starts[n])].copy(), token_starts[: n + 1].copy(),
+        hashes[:n].copy(), flags[:n].copy(), np.empty(0, dtype=np.float32), row_tokens,
+    )  # fmt: skip
 
 
 def normal_form(cell: Any, type_: str) -> str:
@@ -280,8 +272,7 @@ def normal_form(cell: Any, type_: str) -> str:
     if cell is None:
         return ""
     written = str(cell)
-    form = _form if len(written) <= LONGEST else _form.__wrapped__
-    return form(written, type_)
+    return (_form if len(written) <= LONGEST else _form.__wrapped__)(written, type_)
 
 
 @lru_cache(65_536)

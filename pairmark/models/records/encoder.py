@@ -19,8 +19,9 @@ from scipy.sparse import csr_array
 
 from pairmark.models.core.arrays import Float32, Float64, Int64
 from pairmark.models.core.artefact import ArtefactError
+from pairmark.models.core.inputs import cells_missing
 from pairmark.models.core.state import Array, State, check_arrays, checked_model
-from pairmark.models.records.comparators import absent_cells, normal_form
+from pairmark.models.records.comparators import normal_form
 from pairmark.models.records.kernels.tokens import FNV_PRIME, FNV_START
 from pairmark.models.records.schema import TEXTS, RecordColumn, Records, Schema
 
@@ -83,8 +84,8 @@ class RecordEncoder:
         self._rarity = np.ones((len(texts), self._n_grams), dtype=np.float32)
         for place, field in enumerate(texts):
             grams_of = self._gram_counts(records[:, field])
-            frequency = np.bincount(grams_of.indices, minlength=self._n_grams)
             n_cells = int(np.count_nonzero(np.diff(grams_of.indptr)))
+            frequency = np.bincount(grams_of.indices, minlength=self._n_grams)
             self._rarity[place] = np.log((1 + n_cells) / (1 + frequency)) + 1
         return self
 
@@ -95,20 +96,18 @@ class RecordEncoder:
 
     def transform(self, records: Records) -> Any:
         """Rows of records, (n, n_features) float32: an array, or CSR where the encoder is sparse."""
-        n = len(records)
         parts, start = [], 0
         for at, column in enumerate(self.schema.fields):
             own_rows, own_columns, own_values, width = self._encoded(at, column, records[:, at])
             parts.append((own_rows, own_columns + start, own_values))
             start += width
         rows, columns, values = (np.concatenate(each) for each in zip(*parts, strict=True))
-        cells_of = values, (rows, columns)
         if self.sparse:
-            matrix: Any = csr_array(cells_of, shape=(n, start))
+            matrix: Any = csr_array((values, (rows, columns)), shape=(len(records), start))
             matrix.sum_duplicates()
             return matrix
-        out = np.zeros((n, start), dtype=np.float32)
-        out[cells_of[1]] = cells_of[0]
+        out = np.zeros((len(records), start), dtype=np.float32)
+        out[rows, columns] = values
         return out
 
     def unseen(self, records: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
@@ -135,23 +134,18 @@ class RecordEncoder:
         """Names of a field's columns; the last one, set where the cell is missing, is there for all."""
         if column.type in _PARTS:
             parts = _PARTS[column.type]
-        elif column.type == "category":
-            levels = self._levels[column.name]
-            parts = (
-                [f"={level}" for level in levels] + [" unknown"]
-                if levels
-                else [f" #{k}" for k in range(MOST_LEVELS)]
-            )
-        else:
+        elif column.type in TEXTS:
             parts = [f" ~{k}" for k in range(self._n_grams)]
+        else:
+            parts = [f" #{k}" for k in range(MOST_LEVELS)]
+            if levels := self._levels[column.name]:
+                parts = [*(f"={level}" for level in levels), " unknown"]
         return [*parts, " missing"]
 
     def _encoded(self, field: int, column: RecordColumn, cells: Any) -> tuple[Int64, Int64, Float32, int]:
         """Entries of a field's columns: rows, columns, values; and how many columns it has."""
-        width = len(self._parts(column))
-        absent = absent_cells(cells)
-        present = np.flatnonzero(~absent)
-        absent_rows = np.flatnonzero(absent)
+        width, absent = len(self._parts(column)), cells_missing(cells)
+        present, absent_rows = np.flatnonzero(~absent), np.flatnonzero(absent)
         if column.type in TEXTS:
             grams_of = self._gram_counts(cells)
             rows = np.repeat(np.arange(len(cells)), np.diff(grams_of.indptr))
@@ -173,24 +167,18 @@ class RecordEncoder:
         )
 
     def _category_columns(self, column: RecordColumn, cells: list[str]) -> Int64:
-        levels = self._levels[column.name]
-        if levels:
-            places = {level: place for place, level in enumerate(levels)}
-            return np.array([places.get(cell, len(levels)) for cell in cells], dtype=np.int64)
-        return np.array([_hash_text(cell) % MOST_LEVELS for cell in cells], dtype=np.int64)
+        places = {level: place for place, level in enumerate(self._levels[column.name])}
+        return np.array(
+            [places.get(cell, len(places)) if places else _hash_text(cell) % MOST_LEVELS for cell in cells],
+            dtype=np.int64,
+        )
 
     def _numbers(self, field: int, column: RecordColumn, cells: list[Any]) -> Float64:
         values = np.array(cells, dtype=np.float64)
         if column.type == "place":
             latitude, longitude = np.radians(values.reshape(-1, 2)).T
-            return np.stack(
-                [
-                    np.cos(latitude) * np.cos(longitude),
-                    np.cos(latitude) * np.sin(longitude),
-                    np.sin(latitude),
-                ],
-                axis=1,
-            )
+            axis = np.cos(latitude)
+            return np.stack([axis * np.cos(longitude), axis * np.sin(longitude), np.sin(latitude)], axis=1)
         if column.type == "boolean":
             return 2 * values[:, None] - 1
         place = self._scaled.index(field)
@@ -198,29 +186,26 @@ class RecordEncoder:
         standard = np.clip((values - self._centre[place]) / self._scale[place], -1e3, 1e3)
         if column.type == "number":
             return np.asarray(standard[:, None])
-        year, week = (
-            2 * np.pi * values / _DAYS_OF_YEAR,
-            2 * np.pi * (np.floor(values) + _THURSDAY) / _DAYS_OF_WEEK,
-        )
+        year = 2 * np.pi * values / _DAYS_OF_YEAR
+        week = 2 * np.pi * (np.floor(values) + _THURSDAY) / _DAYS_OF_WEEK
         return np.stack([standard, np.sin(year), np.cos(year), np.sin(week), np.cos(week)], axis=1)
 
     def _gram_counts(self, cells: Any) -> Any:
         """Counts of hashed n-grams, (n, n_grams) CSR."""
         texts = [f" {text} " if text else "" for text in (normal_form(cell, "text") for cell in cells)]
         chars = np.frombuffer("".join(texts).encode("utf-32-le", "replace"), dtype=np.uint32)
-        row = np.repeat(np.arange(len(texts)), [len(text) for text in texts])
-        rows, columns = [], []
+        row, parts = np.repeat(np.arange(len(texts)), [len(text) for text in texts]), []
         for length in GRAM_LENGTHS:
             n = max(chars.size - length + 1, 0)
             code = np.full(n, FNV_START)
             for k in range(length):
                 code = (code ^ chars[k : k + n]) * FNV_PRIME
             within = row[:n] == row[length - 1 : length - 1 + n]
-            rows.append(row[:n][within])
-            columns.append((code[within] >> np.uint64(17)) % np.uint64(self._n_grams))
-        places = np.concatenate(rows), np.concatenate(columns).astype(np.int64)
-        counts = np.ones(places[0].size, dtype=np.float32)
-        return csr_array((counts, places), shape=(len(texts), self._n_grams))
+            columns = (code[within] >> np.uint64(17)) % np.uint64(self._n_grams)
+            parts.append(np.stack([row[:n][within], columns.astype(np.int64)]))
+        places = np.concatenate(parts, axis=1)
+        counts = np.ones(places.shape[1], dtype=np.float32)
+        return csr_array((counts, (places[0], places[1])), shape=(len(texts), self._n_grams))
 
     def to_state(self) -> State:
         """Arrays and JSON-able facts."""
@@ -259,8 +244,7 @@ class RecordEncoder:
         }
         check_arrays(arrays, layout, {})
         encoder._levels = facts.levels
-        encoder._centre, encoder._scale = np.array(arrays["centre"]), np.array(arrays["scale"])
-        encoder._rarity = np.array(arrays["rarity"])
+        encoder._centre, encoder._scale, encoder._rarity = (np.array(arrays[name]) for name in layout)
         return encoder
 
 

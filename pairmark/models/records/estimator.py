@@ -14,7 +14,7 @@ from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
 from pairmark.models.core.inputs import checked_pairs, row_numbers
 from pairmark.models.core.spec import LearnerSpec, RandomState, document_parameters
 from pairmark.models.core.state import StateRecord
-from pairmark.models.records.base import BLOCK, COLUMNS, RecordScorer, explain_score
+from pairmark.models.records.base import BLOCK, COLUMNS, RecordScorer, explain_score, score_in_blocks
 from pairmark.models.records.comparators import Prepared
 from pairmark.models.records.neighbours import N_CONTEXT, RivalIndex, find_rivals, logits
 from pairmark.models.records.schema import Records
@@ -90,12 +90,11 @@ class RecordSimilarity(RecordScorer):
         self._learn(rows, prepared, (left, right), same, np.ones(same.size), random)
 
     def _learn_pairs(self, left: Records, right: Records, same: Bool, weight: Float64) -> None:
-        random = self._random()
-        first, number = distinct_cells(np.concatenate([left, right]))
-        cells = np.concatenate([left, right])[first]
-        prepared = self._comparators.fit(cells).prepare(cells)
+        both = np.concatenate([left, right])
+        first, number = distinct_cells(both)
+        prepared = self._comparators.fit(both[first]).prepare(both[first])
         sides = number[: len(left)], number[len(left) :]
-        self._learn(cells, prepared, sides, same, weight / weight.mean(), random)
+        self._learn(both[first], prepared, sides, same, weight / weight.mean(), self._random())
 
     def _learn(
         self,
@@ -109,8 +108,7 @@ class RecordSimilarity(RecordScorer):
         """Grow trees on pairs of rows, some of them a second time with whole columns blanked."""
         left, right = sides
         self._comparators.learn_patterns(prepared.missing[left], prepared.missing[right])
-        features = [self._comparators.compare(prepared, left, prepared, right)]
-        d = cells.shape[1]
+        features, d = [self._comparators.compare(prepared, left, prepared, right)], cells.shape[1]
         again = random.permutation(left.size)[: int(BLANKED_SHARE * left.size) if d > 1 else 0]
         for part in np.array_split(again, N_PATTERNS):
             lacked = random.permutation(d)[random.integers(1, max(d, 2)) :]
@@ -182,14 +180,14 @@ class RecordSimilarity(RecordScorer):
         prepared = self._comparators.prepare(rows)
         rivals = find_rivals(self._comparators, prepared, n_left)
         rival_scores = logits(self.compared(prepared, rivals[0], prepared, rivals[1]))
-        index = RivalIndex.of(rivals, rival_scores, prepared.n)
-        out = np.empty(a.size, dtype=np.float32)
-        for start in range(0, a.size, BLOCK):
-            part = slice(start, start + BLOCK)
+        index, trees = RivalIndex.of(rivals, rival_scores, prepared.n), self.context_
+
+        def score(part: Int64) -> Float32:
             features = self._comparators.compare(prepared, a[part], prepared, b[part])
             context = index.context(a[part], b[part], logits(self._scores(features)))
-            out[part] = self.context_.score(np.hstack([features, context]))
-        return out
+            return trees.score(np.hstack([features, context]))
+
+        return score_in_blocks(score, np.arange(a.size))
 
     def score_candidates(self, X: Any, left: Int64, right: Int64, n_left: int | None = None) -> Float32:
         if self.context_ is None:
@@ -203,21 +201,18 @@ class RecordSimilarity(RecordScorer):
         random = self._random()
         folds = random.permutation(prepared.n)[left] % N_FOLDS
         rivals = find_rivals(self._comparators, prepared, n_left)
-        features, directions = (
-            self._comparators.compare(prepared, left, prepared, right),
-            self._comparators.directions,
-        )
+        others = [folds != fold for fold in range(N_FOLDS)]
+        is_short = min(same.sum(), (~same).sum()) < N_FOLDS or not rivals[0].size
+        if is_short or any(np.unique(same[is_other]).size < 2 for is_other in others):
+            return
+        features = self._comparators.compare(prepared, left, prepared, right)
         context = np.empty((left.size, N_CONTEXT), dtype=np.float32)
-        if not rivals[0].size or any(np.unique(same[folds != fold]).size < 2 for fold in range(N_FOLDS)):
-            return
-        if min(same.sum(), (~same).sum()) < N_FOLDS:
-            return
-        fold_trees = [
-            fit_trees(
-                features[others], same[others], weight[others], self._settings, random, directions=directions
-            )
-            for others in (folds != fold for fold in range(N_FOLDS))
-        ]
+
+        def grow(inputs: Float32, rows: Any, directions: Float64) -> BoostedTrees:
+            return fit_trees(inputs, same[rows], weight[rows], self._settings, random, directions=directions)
+
+        directions = self._comparators.directions
+        fold_trees = [grow(features[is_other], is_other, directions) for is_other in others]
         rival_scores = np.empty((N_FOLDS, rivals[0].size))
         for start in range(0, rivals[0].size, BLOCK):
             part = slice(start, start + BLOCK)
@@ -225,14 +220,11 @@ class RecordSimilarity(RecordScorer):
             for fold, trees in enumerate(fold_trees):
                 rival_scores[fold, part] = logits(trees.score(compared))
         for fold, trees in enumerate(fold_trees):
-            own = folds == fold
+            own = ~others[fold]
             index = RivalIndex.of(rivals, rival_scores[fold], prepared.n)
             context[own] = index.context(left[own], right[own], logits(trees.score(features[own])))
-        directions = np.concatenate([directions, np.zeros(N_CONTEXT)])
-        trees = fit_trees(
-            np.hstack([features, context]), same, weight, self._settings, random, directions=directions
-        )
-        self.context_ = trees
+        inputs, unbound = np.hstack([features, context]), np.zeros(N_CONTEXT)
+        self.context_ = grow(inputs, slice(None), np.concatenate([directions, unbound]))
 
     def explain(self, left: Any, right: Any, feature_names: Any = None) -> dict[str, Any]:
         """What each field contributes to one pair's score.

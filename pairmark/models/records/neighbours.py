@@ -95,8 +95,7 @@ def nominate(
     order = order[: np.searchsorted(np.cumsum(counts[order]), max_postings, side="right")]
     worth = np.log2((1 + sum(sizes)) / counts[order]) * np.where(keys[order] & 1, _GRAM_SHARE, 1.0)
     weights = np.maximum(np.round(_UNIT * worth), 1).astype(np.uint32)
-    nobody = np.empty(0, dtype=np.bool_)
-    candidates = []
+    nobody, candidates = np.empty(0, dtype=np.bool_), []
     for part, (starts, stops), mask, size in zip(parts, places, masks, sizes, strict=True):
         totals, touched = np.zeros(size, dtype=np.uint32), np.empty(size, dtype=np.int32)
         n = kernels.add_postings(

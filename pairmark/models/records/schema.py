@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, Literal, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from pairmark.models.core.inputs import cells_missing
 from pairmark.models.records.cells import DATE_FORMATS, NUL, DateFormat, UnfitCell, canonical, excerpt
 
 FieldType = Literal[
@@ -53,15 +55,13 @@ class RecordError(ValueError):
 
     def __init__(self, problems: Sequence[Mapping[str, Any]]) -> None:
         self.problems = [dict(problem) for problem in problems]
-        lines = [_sentence(problem) for problem in self.problems[:_SHOWN]]
-        if len(self.problems) > _SHOWN:
-            lines.append("and further cells")
-        super().__init__("; ".join(lines))
-
-
-def _sentence(problem: Mapping[str, Any]) -> str:
-    row = "" if problem["row"] is None else f"row {problem['row']}, "
-    return f"{row}column {problem['column']!r}: {problem['detail']}"
+        more = ["and further cells"] if len(self.problems) > _SHOWN else []
+        rows = ("" if each["row"] is None else f"row {each['row']}, " for each in self.problems)
+        lines = [
+            f"{row}column {each['column']!r}: {each['detail']}"
+            for row, each in zip(rows, self.problems[:_SHOWN], strict=False)
+        ]
+        super().__init__("; ".join(lines + more))
 
 
 class RecordColumn(BaseModel):
@@ -107,12 +107,10 @@ class Schema(BaseModel):
 
     @model_validator(mode="after")
     def _distinct(self) -> Self:
-        names = [column.name for column in self.columns]
-        repeated = (
-            sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
-        )
-        if repeated:
-            raise ValueError(f"column {repeated[0]!r} is there twice: rename one of them")
+        names = sorted(column.name for column in self.columns)
+        repeated = next((name for name, following in pairwise(names) if name == following), None)
+        if repeated is not None:
+            raise ValueError(f"column {repeated!r} is there twice: rename one of them")
         if not any(column.type in COMPARED for column in self.columns):
             raise ValueError(
                 f"no column is left to compare: expected one of type {', '.join(sorted(COMPARED))}"
@@ -142,8 +140,7 @@ class Schema(BaseModel):
 
     def empty_rows(self, cells: Records) -> NDArray[np.int64]:
         """Numbers of the records without any cell."""
-        none: Any = None
-        return np.flatnonzero(np.equal(cells, none).all(axis=1))
+        return np.flatnonzero(cells_missing(cells).all(axis=1))
 
     def read(
         self, table: Mapping[str, Sequence[Any]], otherwise: Mapping[str, Callable[[str], Any]] = EVERY_FITS
@@ -159,11 +156,10 @@ class Schema(BaseModel):
         RecordError
             Naming row and column of each cell that is not of its column's type, and columns that are missing.
         """
-        missing_columns = [column.name for column in self.fields if column.name not in table]
-        if missing_columns:
-            raise RecordError(
-                [{"row": None, "column": name, "detail": "is not in the table"} for name in missing_columns]
-            )
+        absent = [column.name for column in self.fields if column.name not in table]
+        if absent:
+            problems = [{"row": None, "column": name, "detail": "is not in the table"} for name in absent]
+            raise RecordError(problems)
         return self._filled(table, len(next(iter(table.values()))), [], strict=False, otherwise=otherwise)
 
     def _filled(
@@ -182,23 +178,16 @@ class Schema(BaseModel):
             for row, value in enumerate(table[column.name]):
                 if len(problems) > _MOST_PROBLEMS:
                     break
+                is_text = type(value) is str
                 try:
-                    cell = (
-                        texts[value]
-                        if type(value) is str and value in texts
-                        else column.cell(value, strict=strict)
-                    )
+                    cell = texts[value] if is_text and value in texts else column.cell(value, strict=strict)
                 except ValueError as error:
-                    if (
-                        column.name not in otherwise
-                        or not isinstance(error, UnfitCell)
-                        or type(value) is not str
-                    ):
+                    if column.name not in otherwise or not (is_text and isinstance(error, UnfitCell)):
                         problems.append({"row": row + 1, "column": column.name, "detail": str(error)})
                         continue
                     cell = otherwise[column.name](value)
                 cells[row, place] = cell
-                if type(value) is str:
+                if is_text:
                     texts[value] = cell
         if problems:
             raise RecordError(sorted(problems, key=lambda problem: (problem["row"], problem["column"])))
@@ -265,19 +254,16 @@ def sample_cells(schema: Schema, n: int) -> Records:
         **dict.fromkeys(STRINGS, lambda row: f"word{row} x{row}1 other"),
     }
     cells = np.empty((n, len(schema.fields)), dtype=object)
-    for row in range(n):
-        for at, column in enumerate(schema.fields):
-            cells[row, at] = makers[column.type](row)
+    for row, at in np.ndindex(cells.shape):
+        cells[row, at] = makers[schema.fields[at].type](row)
     return cells
 
 
 def json_cell(value: Any, column: RecordColumn) -> Any:
     if column.type == "date":
-        at = np.datetime64(0, "s") + np.timedelta64(round(value * 86_400), "s")
-        return str(at.astype("datetime64[D]")) if value == int(value) else str(at)
-    if column.type == "boolean":
-        return bool(value)
-    return list(value) if column.type == "place" else value
+        moment = np.datetime64(0, "s") + np.timedelta64(round(value * 86_400), "s")
+        return str(moment.astype("datetime64[D]")) if value == int(value) else str(moment)
+    return {"boolean": bool, "place": list}.get(column.type, lambda cell: cell)(value)
 
 
 def schema_of_model(estimator: Any) -> Schema | None:

@@ -27,11 +27,10 @@ def columns_of(X: Any) -> dict[str, Sequence[Any]] | None:
         if len(set(lengths.values())) > 1:
             raise ValueError(f"columns have different lengths: {lengths}; expected one cell a row in each")
         return table
-    names = getattr(X, "column_names", None)
-    if names is None and hasattr(X, "columns") and not isinstance(X, np.ndarray):
-        names = list(X.columns)
-    if names is None:
+    names = getattr(X, "column_names", getattr(X, "columns", None))
+    if names is None or isinstance(X, np.ndarray):
         return None
+    names = list(names)
     repeated = [name for at, name in enumerate(names) if name in names[:at]]
     if repeated:
         raise ValueError(f"two columns are called {str(repeated[0])!r}; rename one, or leave it out")
@@ -41,8 +40,7 @@ def columns_of(X: Any) -> dict[str, Sequence[Any]] | None:
 def _cells_of(column: Any) -> list[Any]:
     for method in ("to_pylist", "to_list", "tolist"):
         if hasattr(column, method):
-            cells: list[Any] = getattr(column, method)()
-            return cells
+            return list(getattr(column, method)())
     return list(column)
 
 
@@ -54,9 +52,7 @@ def schema_of(X: Any, columns: Mapping[str, str] | None) -> Schema:
     if isinstance(X, np.ndarray) and X.dtype == object and X.ndim == 2 and columns is not None:
         return declare_schema(columns)
     if _is_rows(X):
-        names: dict[str, None] = {}
-        for record in X:
-            names |= dict.fromkeys(record)
+        names = dict.fromkeys(name for record in X for name in record)
         return infer({name: [row.get(name) for row in X] for name in names}, columns).schema
     matrix = _matrix(X, "X")
     return Schema(columns=tuple(RecordColumn(name=f"x{at}", type="number") for at in range(matrix.shape[1])))
@@ -64,12 +60,12 @@ def schema_of(X: Any, columns: Mapping[str, str] | None) -> Schema:
 
 def declare_schema(columns: Mapping[str, str]) -> Schema:
     """The schema that types alone declare, ``date:FORMAT`` for dates, ``TYPE:verbatim`` where ``N/A`` is a value."""
-    columns_ = []
+    declared = []
     for name, request in columns.items():
         kind, form, verbatim = parts_of(request)
         detail: dict[str, Any] = {"unit" if kind == "number" else "format": form or None}
-        columns_.append(RecordColumn(name=name, type=kind, verbatim=verbatim, **detail))
-    return Schema(columns=tuple(columns_))
+        declared.append(RecordColumn(name=name, type=kind, verbatim=verbatim, **detail))
+    return Schema(columns=tuple(declared))
 
 
 def declaration(schema: Schema) -> dict[str, str]:
@@ -145,16 +141,8 @@ def _checked_table(X: Records, schema: Schema, name: str) -> Records:
     if X.ndim != 2 or X.shape[1] != len(schema.fields):
         raise ValueError(f"{name} has shape {X.shape}; expected (n, {len(schema.fields)}) cells")
     for at, column in enumerate(schema.fields):
-        kind = _TYPES[column.type]
         for row, cell in enumerate(X[:, at]):
-            if cell is not None and type(cell) is not kind:
-                raise RecordError(
-                    [
-                        {
-                            "row": row + 1,
-                            "column": column.name,
-                            "detail": f"is a {type(cell).__name__}; expected {column.type}",
-                        }
-                    ]
-                )
+            if cell is not None and type(cell) is not _TYPES[column.type]:
+                detail = f"is a {type(cell).__name__}; expected {column.type}"
+                raise RecordError([{"row": row + 1, "column": column.name, "detail": detail}])
     return X

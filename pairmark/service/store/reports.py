@@ -8,9 +8,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from pairmark.models.calibration.estimate import tpr_by_people
 from pairmark.models.calibration.guarantees import askable
 from pairmark.models.calibration.operating_point import InsufficientCalibrationData
+from pairmark.models.calibration.thresholds import tpr_by_people
 from pairmark.models.evaluation.comparison import (
     ScorerComparison,
     compare_f1,

@@ -1,4 +1,5 @@
-"""Bounds of the false positive rate that hold at every threshold at once, and the threshold of misses."""
+"""Thresholds beside the finite-sample one of a single rate: bounds of the false positive rate that hold at every
+threshold at once, the threshold of misses, and the one that scores suggest, which guarantees nothing."""
 
 from __future__ import annotations
 
@@ -16,8 +17,12 @@ from pairmark.models.calibration.finite_sample import (
     order_rank,
     order_upper,
 )
-from pairmark.models.calibration.guarantees import askable, candidate_share
-from pairmark.models.calibration.operating_point import InsufficientCalibrationData, OperatingPoint
+from pairmark.models.calibration.guarantees import askable, candidate_share, units_needed, used_share
+from pairmark.models.calibration.operating_point import (
+    InsufficientCalibrationData,
+    OperatingPoint,
+    nothing_guaranteed,
+)
 from pairmark.models.core.arrays import Float32, Float64
 
 if TYPE_CHECKING:
@@ -60,19 +65,18 @@ def finite_sample_band(finite: FiniteSample, thresholds: Float32, confidence: fl
     top = math.floor(-math.log10(floor) * STEPS_PER_DECADE) if floor < 1 else 0
     while top > 0 and order_pairs_needed(10 ** (-top / STEPS_PER_DECADE), 1 - (1 - confidence) / 2) > n:
         top -= 1
-    steps: list[np.float32] = []
-    rates: list[float] = []
+    steps: list[tuple[np.float32, float]] = []
     # The k-th rate from the smallest may fail with (1 - confidence) / 2^(k + 1).
     for k, level in enumerate(range(top, 0, -1)):
         rate = 10 ** (-level / STEPS_PER_DECADE)
         choice = finite.choose(rate, 1 - (1 - confidence) / 2 ** (k + 1))
         # A larger rate says something only where it reaches lower than all smaller ones.
-        if choice is not None and (not steps or thresholds[choice[0]] < steps[-1]):
-            steps.append(thresholds[choice[0]])
-            rates.append(rate)
+        if choice is not None and (not steps or thresholds[choice[0]] < steps[-1][0]):
+            steps.append((thresholds[choice[0]], rate))
     if not steps:
         return None
-    return FprBand(thresholds=np.array(steps, dtype=np.float32), fpr=np.array(rates), confidence=confidence)
+    scores, rates = zip(*steps, strict=True)
+    return FprBand(thresholds=np.array(scores, dtype=np.float32), fpr=np.array(rates), confidence=confidence)
 
 
 def lower_threshold(
@@ -122,11 +126,9 @@ def lower_threshold(
 
 
 def simultaneous_point(
-    calibration: Calibration, fpr: float, confidence: float, method: str, candidate: int | None
+    calibration: Calibration, fpr: float, confidence: float, candidate: int | None
 ) -> OperatingPoint:
     """The point that `FprBand` gives; see `Calibration.operating_point`."""
-    if method not in ("auto", "finite-sample"):
-        raise ValueError(f"simultaneous goes with method 'finite-sample' (or 'auto'), not {method!r}")
     share = 1.0 if candidate is None else candidate_share(candidate)
     band = calibration.fpr_band(1 - share * (1 - confidence))
     step = -1 if band is None else int(np.searchsorted(band.fpr, fpr, side="right")) - 1
@@ -140,8 +142,8 @@ def simultaneous_point(
             smallest_fpr={"finite-sample": floor},
             required_units={},
         )
-    threshold = np.float32(band.thresholds[step])
-    point = calibration.point_at(threshold, float(band.fpr[step]), fpr, confidence, "finite-sample")
+    threshold, bound = np.float32(band.thresholds[step]), float(band.fpr[step])
+    point = calibration.point_at(threshold, bound, fpr, confidence, "finite-sample")
     return replace(point, simultaneous=True, candidate=candidate)
 
 
@@ -150,13 +152,10 @@ def two_sided_point(
     fpr: float,
     fnr: float,
     confidence: float,
-    method: str,
     simultaneous: bool,
     candidate: int | None,
 ) -> OperatingPoint:
     """Two guarantees that hold together, by Bonferroni's inequality."""
-    if method not in ("auto", "finite-sample"):
-        raise ValueError(f"fnr goes with method 'finite-sample' (or 'auto'), not {method!r}")
     level = 1 - (1 - confidence) / 2
     upper = calibration.operating_point(
         fpr, level, "finite-sample", simultaneous=simultaneous, candidate=candidate
@@ -182,3 +181,76 @@ def two_sided_point(
         else max((calibration.share_of_positives(lower_score) or 0.0) - upper.tpr, 0.0),
         review_different=max(calibration.observed_rate(lower_score) - upper.observed_fpr, 0.0),
     )
+
+
+WINDOW = 3.0
+TAIL_PAIRS = 30
+_ENOUGH = 8
+
+
+FEWEST_NEGATIVES = 300
+"""Independent negative pairs below which the tail is hardly known: its slope is shrunk, the rate has an interval."""
+
+
+def suggested_threshold(
+    thresholds: Float32, rates: Float64, fpr: float, n_independent: int = FEWEST_NEGATIVES
+) -> np.float32:
+    """The float32 threshold whose smoothed rate is ``fpr``.
+
+    The logarithm of the rate is taken for linear in the score near the rate. Where it goes on beyond what was seen and
+    negative pairs are few, the slope is shrunk by one standard error, as of an exponential tail: the threshold is
+    stricter.
+
+    Parameters
+    ----------
+    thresholds : (k,) descending distinct scores of different pairs.
+    rates : (k,) ascending share of different pairs strictly above each.
+    n_independent : how many independent negative pairs the rates are worth.
+    """
+    # The rate just below a score counts the pairs at it: midway keeps the estimate unbiased on a grid.
+    middle = 0.5 * (rates + np.append(rates[1:], 1.0))
+    near = np.flatnonzero((middle > fpr / WINDOW) & (middle < fpr * WINDOW))
+    if near.size < _ENOUGH or middle[0] > fpr:
+        near = np.arange(min(TAIL_PAIRS, thresholds.size))
+    x, y = thresholds[near].astype(np.float64), np.log(middle[near])
+    is_line = near.size > 1 and np.ptp(x) > 0 and np.ptp(y) > 0
+    slope, level = np.polyfit(x - x.mean(), y, 1) if is_line else (0.0, 0.0)
+    if slope >= 0:
+        return np.float32(np.interp(fpr, middle, thresholds))
+    if n_independent < FEWEST_NEGATIVES and np.log(fpr) < level:
+        slope *= 1 - 1 / np.sqrt(max(4.0, n_independent * float(middle[near[-1]])))
+    return np.float32(x.mean() + (np.log(fpr) - level) / slope)
+
+
+def rate_interval(rate: float, n: int, confidence: float) -> tuple[float, float]:
+    """Clopper and Pearson's (1934) interval of a rate that n independent pairs showed."""
+    if n == 0:
+        return 0.0, 1.0
+    k, level = min(n, round(rate * n)), 1 - (1 - confidence) / 2
+    return 0.0 if k == 0 else 1 - order_upper(n - k, n, level), order_upper(k, n, level)
+
+
+MORE_PEOPLE = (0, 100, 200, 400)
+"""How many people more `tpr_by_people` tells of."""
+
+
+def tpr_by_people(calibration: Calibration, fpr: float, confidence: float = 0.95) -> list[dict[str, float]]:
+    """What more people would bring on these scores: TPR at a rate by the number of people who calibrate, JSON-able.
+
+    The first entry is for those there are or, where they are too few, for the minimum. The threshold to expect is
+    estimated from these scores, by the share of the rate that so many people typically let it use. Empty where people
+    would change nothing: pairs that are counted, that guarantee nothing, or none that are positive.
+    """
+    facts = calibration.facts
+    if facts.counted or nothing_guaranteed(facts.origin) or not facts.n_same_pairs:
+        return []
+    needed = units_needed(fpr, confidence, different_share=facts.different_share)["finite-sample"] or 1
+    first, tpr, entries = max(facts.n_units, needed), 0.0, []
+    if calibration.answers(fpr, confidence):
+        tpr = calibration.operating_point(fpr, confidence).tpr or 0.0
+    for people in (first + more for more in MORE_PEOPLE):
+        if people > first or not tpr:
+            threshold = calibration.suggested(fpr * used_share(people / needed))
+            tpr = max(tpr, calibration.share_of_positives(threshold) or 0.0)
+        entries.append({"people": people, "tpr": tpr})
+    return entries
