@@ -29,7 +29,7 @@ MEMORY = Path("/dev/shm")
 ENOUGH_BYTES = 6 * 2**30
 LONGEST = (
     "test_mishaps.py",
-    "test_demo.py",
+    "test_serve.py",
     "test_blocks.py",
     "test_wheel.py",
     "test_console_pages.py",

@@ -93,3 +93,12 @@ def test_the_planning_tables_are_what_plan_says() -> None:
             assert reported == [least, *comfortable, bootstrap], (fpr, confidence, classes)
             n_rows += 1
     assert n_rows == 12
+
+
+PICTURES = ROOT / "docs" / "pictures"
+
+
+def test_every_picture_stands_on_a_page() -> None:
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    shown = {name for page in pages for name in re.findall(r"pictures/([\w-]+\.\w+)\)", page.read_text())}
+    assert shown == {path.name for path in PICTURES.iterdir()}

@@ -21,7 +21,7 @@ PAGES = (
     "similarity-forests",
 )
 RUN_WITH_A_SERVICE = ("rankboost",)
-"""By `tests/e2e/test_rankboost_page.py`, on texts of its own."""
+"""By `tests/e2e/test_serve.py`, on texts of its own."""
 
 
 def reader_data() -> dict[str, Any]:

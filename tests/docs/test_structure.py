@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import ast
+import doctest
+import inspect
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
+import numpy as np
 import pytest
+
+import pairmark
 
 ROOT = Path(__file__).parents[2]
 SOURCES = {
@@ -97,3 +104,37 @@ def test_every_source_is_one_real_file() -> None:
     assert {name: (ROOT / name).readlink() for name in ("models", "service", "migrations")} == {
         name: Path("pairmark", name) for name in ("models", "service", "migrations")
     }
+
+
+def test_the_recipe_of_a_learner_makes_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text()
+    source = re.search(r"`pairmark/models/diagonal/estimator\.py`:\n\n```python\n(.*?)```", text, re.DOTALL)
+    assert source is not None
+    module = ModuleType("pairmark.models.diagonal.estimator")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    exec(source[1], module.__dict__)
+    model = module.DIAGONAL.estimator()
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(20, 3)).astype(np.float32), np.repeat(np.arange(5), 4)
+    scores = model.fit(X, y).pair_score(X[:2], X[2:4])
+    assert np.diag(model.score_against(X[:2], X[2:4])).tobytes() == scores.tobytes()
+    assert model.top_k(X[:1], X, 1)[0].tolist() == [[0]]
+    assert model.to_state()[0]["weights"].tobytes() == model.weights_.tobytes()
+    model.fit_pairs(X[:10], X[10:], np.arange(10) % 2)
+
+
+@pytest.mark.parametrize("name", sorted(pairmark.__all__))
+def test_the_example_of_a_public_name_runs(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    docstring = inspect.getdoc(getattr(pairmark, name)) or ""
+    _, heading, section = docstring.partition("\nExamples\n--------\n")
+    assert heading, "no section Examples"
+    test = doctest.DocTestParser().get_doctest(section, {}, name, None, None)
+    lines = [line for example in test.examples for line in example.source.splitlines()]
+    assert 2 <= len(lines) <= 10
+    assert any(example.want for example in test.examples), "an example shows an answer"
+    monkeypatch.chdir(tmp_path)
+    failures: list[str] = []
+    result = doctest.DocTestRunner(verbose=False).run(test, out=failures.append)
+    assert result.failed == 0, "".join(failures)

@@ -1,20 +1,26 @@
-"""What holds for every request: keys and scopes, bounds, request ids, logs, and an honest end."""
+"""What holds for every request: keys, bounds of heads, bodies and uploads, request ids, logs, and an honest end."""
 
 from __future__ import annotations
 
+import gzip
+import io
 import json
 import os
 import signal
 import socket
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
 import numpy as np
+import psutil
 import pytest
 
-from tests.serving import RunningServer, Serve, answered, serving
+from tests.parquet import parquet
+from tests.serving import PATIENCE_S, RunningServer, Serve, answered, serving
 
 BOUNDS = {
     "PAIRMARK_MAX_BODY_BYTES": "100000",
@@ -272,3 +278,168 @@ def remaining_probes(answer: httpx.Response) -> int:
     """What an answer says of the budget of probes."""
     (item,) = [item for item in answer.headers["ratelimit"].split(", ") if item.startswith('"probes"')]
     return int(item.split(";")[1].removeprefix("r="))
+
+
+HOST = b"Host: 127.0.0.1\r\n"
+BODY = b'{"left": [1.0], "right": [1.0], "model": "nowhere"}'
+
+
+@pytest.fixture
+def server(plain_server: RunningServer) -> RunningServer:
+    return plain_server
+
+
+def heard(server: RunningServer, *parts: bytes) -> bytes:
+    """Everything that the server answers to bytes until it closes."""
+    address = urlsplit(server.url)
+    with socket.create_connection((address.hostname, address.port), timeout=15) as wire:
+        wire.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for part in parts:
+            wire.sendall(part)
+        answer = b""
+        while piece := wire.recv(65536):
+            answer += piece
+        return answer
+
+
+def test_a_request_names_one_host(server: RunningServer) -> None:
+    for second in (b"Host: 127.0.0.1\r\n", b"HOST: elsewhere.example\r\n", b"host:\r\n"):
+        answer = heard(server, b"GET /healthz HTTP/1.1\r\nConnection: close\r\n" + HOST + second + b"\r\n")
+        assert answer.startswith(b"HTTP/1.1 400 "), second
+        problem = json.loads(answer.partition(b"\r\n\r\n")[2])
+        assert problem["type"] == "/problems/malformed-request"
+        assert "2 Host headers" in problem["detail"]
+    assert server.http.get("/problems/malformed-request").status_code == 200
+    # Other headers may come twice.
+    twice = b"GET /healthz HTTP/1.1\r\nConnection: close\r\nAccept: a/b\r\nAccept: c/d\r\n" + HOST + b"\r\n"
+    assert heard(server, twice).startswith(b"HTTP/1.1 200 ")
+
+
+def test_what_is_no_http_is_refused(server: RunningServer) -> None:
+    for request in (b"\x16\x03\x01\r\n", b"GET / HTTP/1.1\r\nHost : a\r\n\r\n"):
+        assert heard(server, request).startswith(b"HTTP/1.1 400 ")
+
+
+@pytest.mark.parametrize(
+    ("fields", "status", "problem"),
+    [
+        (b"", 400, "malformed-request"),
+        (HOST + b"Transfer-Encoding: gzip, chunked\r\n", 501, "not-implemented"),
+        (HOST + b"Expect: a-miracle\r\n", 417, "expectation-failed"),
+    ],
+)
+def test_heads_that_cannot_be_followed(
+    server: RunningServer, fields: bytes, status: int, problem: str
+) -> None:
+    answer = heard(server, b"POST /jobs HTTP/1.1\r\nConnection: close\r\n" + fields + b"\r\n0\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 %d " % status), answer
+    assert json.loads(answer.partition(b"\r\n\r\n")[2])["type"] == f"/problems/{problem}"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        b"".join(b"X-%d: %b\r\n" % (number, b"x" * 1000) for number in range(1000)),
+        b"X: " + b"x" * 1_000_000 + b"\r\n",
+    ],
+)
+def test_heads_and_trailers_are_bounded(server: RunningServer, fields: bytes) -> None:
+    answer = heard(server, b"GET /healthz HTTP/1.1\r\nConnection: close\r\n" + HOST + fields + b"\r\n")
+    assert answer.startswith(b"HTTP/1.1 431 ")
+    problem = json.loads(answer.partition(b"\r\n\r\n")[2])
+    assert server.http.get(problem["type"]).status_code == 200
+    chunked = b"POST /similarity HTTP/1.1\r\nTransfer-Encoding: chunked\r\n" + HOST
+    body = b"\r\n%x\r\n%b\r\n0\r\n" % (len(BODY), BODY)
+    assert b" 404 " in heard(server, chunked + b"Connection: close\r\n" + body + b"X: y\r\n\r\n")
+    # Nothing is answered: the connection ends.
+    with suppress(ConnectionError):
+        assert not heard(server, chunked + body + fields)
+
+
+@pytest.mark.parametrize("path", ["/similarity", "/jobs", "/datasets", "/login"])
+def test_compressed_bodies_are_refused_in_words(server: RunningServer, path: str) -> None:
+    for encoding in ("gzip", "GZIP", "br", "identity, gzip"):
+        answer = answered(
+            server.http.post(
+                path,
+                content=gzip.compress(BODY),
+                headers={"content-encoding": encoding, "content-type": "application/json"},
+            ),
+            415,
+        )
+        assert answer.json()["type"] == "/problems/unsupported-media-type"
+        assert encoding.lower() in answer.json()["detail"]
+    twice = [("content-encoding", "gzip"), ("content-encoding", "identity")]
+    answered(server.http.post("/similarity", content=BODY, headers=twice), 415)
+    answered(server.http.post("/similarity", content=BODY, headers={"content-encoding": "identity"}), 404)
+
+
+def test_every_page_has_the_same_headers(server: RunningServer) -> None:
+    for path in ("/", "/docs", "/problems", "/problems/forbidden", "/console/models", "/nowhere"):
+        page = server.http.get(path, headers={"accept": "text/html"})
+        assert page.headers["x-content-type-options"] == "nosniff", path
+        if page.headers["content-type"].startswith("text/html"):
+            assert page.headers.get_list("referrer-policy") == ["same-origin"], path
+            assert "frame-ancestors 'none'" in page.headers["content-security-policy"], path
+
+
+MIB = 1024 * 1024
+ROLES = {"name": "crafted", "label": "y"}
+
+
+@pytest.fixture(scope="module")
+def reading(
+    new_database: Callable[..., str], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningServer]:
+    """A server with a budget of time that tests can wait for."""
+    limits = {"PAIRMARK_PARSE_TIMEOUT_S": "4", "PAIRMARK_MAX_UNPACKED_RATIO": "30"}
+    with serving(
+        tmp_path_factory.mktemp("crafted"), new_database("sqlite"), process=True, **limits
+    ) as server:
+        yield server
+
+
+def refused_upload(server: RunningServer, filename: str, body: bytes) -> dict[str, Any]:
+    answer = answered(server.http.post("/datasets", data=ROLES, files={"file": (filename, body)}), 413)
+    reported: dict[str, Any] = answer.json()
+    return reported
+
+
+def test_a_packed_file_is_refused_by_what_it_becomes(reading: RunningServer) -> None:
+    bomb = gzip.compress(b"x,y\n" + b"0,1\n1,2\n" * 9_000_000, 6)
+    reported = refused_upload(reading, "x.csv.gz", bomb)
+    assert reported["setting"] == "PAIRMARK_MAX_UNPACKED_RATIO"
+    assert "PAIRMARK_MAX_UNPACKED_RATIO raises this" in str(reported["detail"])
+    stream = io.BytesIO()
+    np.savez_compressed(stream, X=np.zeros((70 * MIB // 64, 8)), y=np.arange(70 * MIB // 64) // 2)
+    assert refused_upload(reading, "x.npz", stream.getvalue())["setting"] == "PAIRMARK_MAX_UNPACKED_RATIO"
+    rows = parquet("SELECT 1 AS x, (i % 2) AS y FROM range(20_000_000) r(i)")
+    assert refused_upload(reading, "x.parquet", rows)["setting"] == "PAIRMARK_MAX_UNPACKED_RATIO"
+
+
+def fork_servers(server: RunningServer) -> list[psutil.Process]:
+    """Processes that readers of uploads are forked from."""
+    children = psutil.Process(server.process.pid).children(recursive=True)
+    return [
+        one
+        for one in children
+        if one.status() != psutil.STATUS_ZOMBIE
+        and "pairmark.service.parser" in one.cmdline()
+        and "pairmark.service.parser" not in one.parent().cmdline()
+    ]
+
+
+def stored(server: RunningServer, body: bytes) -> httpx.Response:
+    return server.http.post("/datasets", data=ROLES, files={"file": ("x.csv", body)})
+
+
+def test_a_reader_that_dies_takes_nothing_down(reading: RunningServer) -> None:
+    """The next upload has a fork server again, should the one there is be killed."""
+    # The first upload starts it, which is this one where the test runs alone.
+    assert stored(reading, b"x,y\n1,a\n2,a\n3,b\n").status_code == 201
+    (fork_server,) = fork_servers(reading)
+    fork_server.kill()
+    while fork_server.status() != psutil.STATUS_ZOMBIE:
+        time.sleep(0.01)
+    assert stored(reading, b"x,y\n1,a\n2,a\n4,b\n").status_code == 201
+    assert httpx.get(f"{reading.url}/healthz", timeout=PATIENCE_S).status_code == 200

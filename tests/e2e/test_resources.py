@@ -1,4 +1,4 @@
-"""Datasets, jobs, models, aliases, calibrations and pictures over HTTP, on a served deployment."""
+"""Datasets, jobs, models, aliases, calibrations, pictures, the audit log and metrics over HTTP."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx
 import numpy as np
+from prometheus_client.parser import text_string_to_metric_families
 
 from tests.serving import RunningServer, Serve, answered, problem
 
@@ -202,3 +203,63 @@ def test_versions_are_promoted_rolled_back_moved_and_deleted(serve: Serve) -> No
     assert chosen.json()["operating_point"]["calibration_id"] == made.json()["id"]
     foreign = http.post(f"/match?fpr=0.3&calibration={made.json()['id']}", json={**body, "model": "copy"})
     problem(foreign, 422, "invalid-input")
+
+
+def test_changes_are_told_with_the_ids_of_their_requests(digits_deployment):
+    http = digits_deployment.http
+    headers = {"x-request-id": "audited-1"}
+    X = digits_deployment.facts["X"]
+    body = {"model": "digits"}
+    assert http.put("/galleries/audited", json=body, headers=headers).status_code == 201
+    items = [{"id": f"i{at}", "subject": "s", "vector": row.tolist()} for at, row in enumerate(X[:3])]
+    assert http.put("/galleries/audited/items", json={"items": items}, headers=headers).status_code == 200
+    assert http.delete("/galleries/audited/subjects/s", headers=headers).status_code == 200
+    assert http.delete("/galleries/audited", headers=headers).status_code == 204
+    page = http.get("/audit", params={"resource": "gallery:audited"}).json()
+    reported = [(entry["action"], entry["before"], entry["after"]) for entry in reversed(page["items"])]
+    assert reported == [
+        ("gallery.create", None, {"model": "digits:1"}),
+        ("gallery.upsert", None, {"items": 3}),
+        ("gallery.erase", {"items": 3}, None),
+        ("gallery.delete", {"model": "digits:1", "items": 0}, None),
+    ]
+    assert {entry["request_id"] for entry in page["items"]} == {"audited-1"}
+    assert {entry["actor"] for entry in page["items"]} == {"loopback"}
+    lines = [
+        json.loads(line) for line in digits_deployment.log.read_text().splitlines() if "audited-1" in line
+    ]
+    assert lines
+
+
+def scraped(http):
+    """Samples by name and labels."""
+    reported = {}
+    for family in text_string_to_metric_families(http.get("/metrics").text):
+        for sample in family.samples:
+            reported[sample.name, tuple(sorted(sample.labels.items()))] = sample.value
+    return reported
+
+
+def test_the_deployment_is_told_in_metrics(digits_deployment):
+    http = digits_deployment.http
+    http.put("/galleries/counted", json={"model": "digits"})
+    vectors = digits_deployment.facts["X"][:7]
+    items = [{"id": f"i{at}", "vector": row.tolist()} for at, row in enumerate(vectors)]
+    http.put("/galleries/counted/items", json={"items": items})
+    http.get("/models")
+    reported = scraped(http)
+    assert (reported["pairmark_database_up", ()], reported["pairmark_workers", ()]) == (1, 1)
+    assert reported["pairmark_queue_oldest_seconds", ()] == 0
+    assert reported["pairmark_jobs", (("state", "succeeded"),)] >= 1
+    assert reported["pairmark_gallery_items", (("gallery", "counted"),)] == 7
+    assert reported["pairmark_gallery_items_all", ()] >= 7
+    assert 0 < reported["pairmark_calibration_age_seconds", (("model", "digits"),)] < 3600
+    assert reported["pairmark_disk_free_bytes", (("place", "home"),)] > 0
+    assert http.delete("/galleries/counted").status_code == 204
+
+
+def test_refused_keys_are_counted(digits_deployment):
+    wrong = {"authorization": "Bearer pm_000000000000_" + "x" * 43}
+    assert digits_deployment.http.get("/models", headers=wrong).status_code == 401
+    reported = scraped(digits_deployment.http)
+    assert reported["pairmark_auth_failures_total", (("reason", "unauthenticated"),)] >= 1

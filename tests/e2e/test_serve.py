@@ -1,9 +1,10 @@
-"""``pairmark serve`` as a process: where it listens, how it ends, what it leaves behind."""
+"""``pairmark serve`` and ``make demo`` as processes: where they listen, how they end, what they leave behind."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -14,9 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
+import psutil
 import pytest
 
-from tests.serving import PAIRMARK, PATIENCE_S, ROOT, children_of, ended, free_port, until
+from tests.serving import PAIRMARK, PATIENCE_S, ROOT, Serve, children_of, ended, free_port, until
 
 
 @pytest.fixture
@@ -151,3 +154,151 @@ def test_several_processes_answer_one_port_and_add_up_their_metrics(start) -> No
     process.terminate()
     assert process.wait(PATIENCE_S) == 0
     until(lambda: all(map(ended, pids)), "its processes end")
+
+
+DEMO = "import sys; from pairmark.service import demo; demo.BUDGET_S = 5.0; sys.exit(demo.main())"
+"""With a shorter race."""
+
+
+def demo(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PAIRMARK_")}
+    environment = {**kept, "PAIRMARK_HOME": str(home), "PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        [sys.executable, "-c", DEMO, *words],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=560,
+    )
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(1200)
+def test_once_answers_and_stops_and_a_second_run_reuses(tmp_path: Path) -> None:
+    port = free_port()
+    first = demo(tmp_path, "--once", "--port", str(port))
+    assert first.returncode == 0, first.stderr
+    assert len(re.findall(r"^curl -s ", first.stdout, re.MULTILINE)) == 3
+    assert re.search(r"^similarity: \S+ for 3 and 3", first.stdout, re.MULTILINE)
+    points = [
+        json.loads(line.partition(": ")[2])
+        for line in first.stdout.splitlines()
+        if line.startswith("operating point")
+    ]
+    assert [point["guarantee"] for point in points] == ["finite-sample"]
+    assert [point["fpr"] for point in points] == [0.01]
+    assert points[0]["protocol"] == "closed-set"
+    assert points[0]["fpr_upper_bound"] <= 0.01
+    # The default learner, without a policy that weakens the promise; what the labels are is said.
+    assert "(similarity-auto)" in first.stdout
+    assert "asymptotic" not in first.stdout
+    assert "uploaded as `classes`" in first.stdout
+    assert re.search(r"^match at fpr=0.01: 3 and 3 are the same$", first.stdout, re.MULTILINE)
+    assert re.search(r"^match at fpr=0.01: 3 and 0 are different$", first.stdout, re.MULTILINE)
+    assert re.search(r"^fpr=0.0001 is refused: ", first.stdout, re.MULTILINE)
+    assert f"Console: http://127.0.0.1:{port}/" in first.stdout
+    # The bodies that the lines send are in a file that curl can read.
+    assert first.stdout.count(f"-d @{tmp_path / 'pair.json'}") == 2
+    assert set(json.loads((tmp_path / "pair.json").read_text())) == {"model", "left", "right"}
+    second = demo(tmp_path, "--once", "--port", str(port))
+    assert second.returncode == 0, second.stderr
+    assert second.stdout.count("exists already") == 2
+    # The same questions get the same answers from the model that was kept.
+    assert second.stdout.partition("Ask it")[2] == first.stdout.partition("Ask it")[2]
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "rankboost.md"
+ADDRESS = "http://127.0.0.1:8000"
+WORDS = (
+    [
+        "free",
+        "entry",
+        "WIN",
+        "won",
+        "prize",
+        "claim",
+        "now",
+        "cash",
+        "urgent",
+        "call",
+        "mobile",
+        "reply",
+        "text",
+    ],
+    [
+        "home",
+        "later",
+        "dinner",
+        "sorry",
+        "love",
+        "tomorrow",
+        "bus",
+        "meet",
+        "class",
+        "mum",
+        "sleep",
+        "work",
+        "ok",
+    ],
+)
+COMMON = ["i", "you", "the", "a", "to", "have", "is", "it", "we", "and", "at", "for", "me", "my"]
+
+
+def messages(n: int, seed: int) -> tuple[list[str], list[int]]:
+    """Short messages of two kinds that share most of their words."""
+    rng = np.random.default_rng(seed)
+    kinds = rng.integers(0, 2, n)
+    made = []
+    for kind in kinds:
+        own = rng.choice(WORDS[kind], rng.integers(2, 6))
+        made.append(" ".join(rng.permutation([*own, *rng.choice(COMMON, 5), f"w{rng.integers(500)}"])))
+    return made, kinds.tolist()
+
+
+@pytest.mark.nightly
+def test_the_page_leads_from_raw_texts_to_a_served_similarity(
+    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deployment = serve(job_thread=True)
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.M | re.S)
+    assert len(blocks) >= 4
+    texts, topics = messages(1_000, 0)
+    # What a reader has before the page begins.
+    names: dict[str, Any] = {"texts": texts, "topics": topics, "more_texts": messages(400, 1)[0]}
+    for block in blocks:
+        exec(compile(block.replace(ADDRESS, deployment.url), str(PAGE), "exec"), names)
+    decided = names["decision"]
+    assert isinstance(decided["matches"][0]["match"], bool), decided
+    assert decided["operating_point"]["fpr"] == 0.05
+    sparse = names["sparse"]
+    alike = {
+        "left": sparse("you have won a cash prize claim now"),
+        "right": sparse("WIN free entry text now"),
+    }
+    unlike = {**alike, "right": sparse("sorry mum home later for dinner")}
+    scores = [deployment.http.post("/similarity", json=pair).json()["scores"][0] for pair in (alike, unlike)]
+    assert scores[0] > scores[1]
+    # Alignment with the perfect kernel, which is 1 for rows of one topic and -1 for others.
+    kernel, perfect = names["K"], np.where(names["y"][:, None] == names["y"], 1.0, -1.0)
+    assert 0.1 < (kernel * perfect).sum() / (np.linalg.norm(kernel) * np.linalg.norm(perfect)) <= 1.0
+
+
+def test_a_killed_worker_is_started_again_and_leaves_no_zombie(serve):
+    server = serve("--with-worker", PAIRMARK_LEASE_S="2")
+
+    def workers():
+        return server.http.get("/readyz").json()["workers"]
+
+    until(workers, "a worker is alive")
+    service = psutil.Process(server.process.pid)
+    (first,) = service.children()
+    first.kill()
+    (second,) = until(
+        lambda: [child for child in service.children() if child != first], "another worker runs"
+    )
+    assert first not in service.children()
+    until(workers, "the new worker is alive")
+    server.process.terminate()
+    assert server.process.wait(20) == 0
+    until(lambda: not second.is_running(), "the worker ends with the service")

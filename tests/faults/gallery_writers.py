@@ -1,4 +1,4 @@
-"""Run by test_gallery_kills: forks writers and kills them without a word, then says what is there.
+"""Run by test_mishaps: forks writers and kills them without a word, then says what is there.
 
 One process imports everything once, since starting costs more than writing.
 """

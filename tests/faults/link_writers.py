@@ -1,4 +1,4 @@
-"""Run by test_link_kills: forks processes that put records into links, merge and read them, and kills them without a
+"""Run by test_mishaps: forks processes that put records into links, merge and read them, and kills them without a
 word; then says what is there. One process imports everything once, since starting costs more than adding."""
 
 from __future__ import annotations

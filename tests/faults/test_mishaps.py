@@ -1,15 +1,81 @@
-"""Processes killed and restarted, clocks that step, two services on one file: some tries of each.
-
-``make bench BENCH=faults PRESET=full`` makes a hundred.
-"""
+"""kill -9 at random points, power cuts, clocks that step: what was acknowledged is there, nothing is half there."""
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
 import sys
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+from sqlalchemy import text
 
 from benchmarks.faults import happened
+from pairmark.client import Client
+from pairmark.service.blobs import Blobs
+from pairmark.service.db import Database
+from tests.service.test_links import table, write
+from tests.serving import ROOT, serving
+
+ROUNDS = 50
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(900)
+def test_fifty_kills_lose_and_double_no_record(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'links.db'}"
+    with serving(tmp_path / "home", url, job_thread=True) as server, Client(server.url) as client:
+        client.add_dataset(
+            "people", write(tmp_path / "people.csv", table(300, "dependent")[1]), unlabelled=True
+        )
+        made = client.link("people")
+        script = str(Path(__file__).parent / "link_writers.py")
+        done = subprocess.run(
+            [sys.executable, script, made["id"], str(ROUNDS)],
+            cwd=ROOT,
+            env=os.environ | server.environment,
+            capture_output=True,
+            text=True,
+            timeout=800,
+            check=False,
+        )
+    assert done.returncode == 0, done.stderr[-3000:]
+    reported = json.loads(done.stdout)
+    assert reported["acknowledged"] >= ROUNDS
+    assert (reported["missing"], reported["twice"], reported["again"]) == ([], [], "k0-0")
+    assert reported["counted"] == reported["records"]
+
+
+def test_a_blob_is_flushed_with_its_folder_before_its_key_is_returned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flushed: set[int] = set()
+    flush = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        flushed.add(os.fstat(descriptor).st_ino)
+        flush(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    blobs = Blobs(tmp_path / "artefacts")
+    with blobs.workspace() as folder:
+        (folder / "a.npy").write_bytes(b"one" * 50)
+        (folder / "in").mkdir()
+        (folder / "in" / "b.json").write_bytes(b"{}")
+        key = blobs.put_folder(folder)
+    stored = blobs.folder(key)
+    for path in (stored, *stored.rglob("*"), *list(stored.parents)[:2]):
+        assert path.stat().st_ino in flushed, path
+
+
+def test_sqlite_flushes_every_commit(new_database: Callable[..., str]) -> None:
+    database = Database(new_database("sqlite"))
+    with database.read() as session:
+        # 2: FULL, which SQLite documents to keep what was committed through a power cut, in WAL mode too.
+        assert session.execute(text("PRAGMA synchronous")).scalar_one() == 2
+    database.dispose()
 
 
 @pytest.mark.nightly
@@ -33,3 +99,29 @@ def test_nothing_is_lost_doubled_or_half(name: str, kind: str, times: int) -> No
     assert (row["lost"], row["twice"], row["wrong"]) == (0, 0, 0), row
     if name == "rolling_restart":
         assert row["refused (503, 507)"] == 0
+
+
+KINDS = ("sqlite", "postgresql")
+WIDTH = 8
+ROUNDS_BY_KIND = {"sqlite": 30, "postgresql": 20}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_fifty_kills_lose_nothing_that_was_acknowledged(
+    kind: str, new_database: Callable[..., str], tmp_path: Path
+) -> None:
+    script = Path(__file__).parent / "gallery_writers.py"
+    done = subprocess.run(
+        [sys.executable, str(script), new_database(kind), str(tmp_path), str(ROUNDS_BY_KIND[kind])],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    reported = json.loads(done.stdout)
+    assert reported["acknowledged"] >= ROUNDS_BY_KIND[kind]
+    assert (reported["missing"], reported["risen"], reported["half"]) == ([], [], [])
+    assert reported["counted"] == reported["found"] == reported["viewed"]
+    assert reported["same"]

@@ -1,4 +1,4 @@
-"""The matching-product bound against exact permanents, against all matchings, and against its own promise."""
+"""The matching-product bound against enumeration and its own promise; what stands for the rest is blind to scores."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from pairmark.models.calibration import finite_sample
 from pairmark.models.calibration.calibration import Calibration
 from pairmark.models.calibration.finite_sample import (
     AllPairs,
+    ListedPairs,
     ScoredGraph,
     mixture,
     multiple_of_floor,
@@ -22,7 +23,7 @@ from pairmark.models.calibration.finite_sample import (
 from pairmark.models.calibration.kernels import log_mean_product
 from pairmark.models.calibration.operating_point import InsufficientCalibrationData
 from pairmark.models.pairs.held_out import held_out_pairs
-from pairmark.models.pairs.samples import pair_sample
+from pairmark.models.pairs.samples import matched_scores, pair_sample
 from tests.models.pair_worlds import People
 
 ONE = ((1.0, 0.8),)
@@ -186,3 +187,173 @@ def test_reach_says_what_the_next_power_of_ten_takes() -> None:
     assert reach(58, different_share=0.5).smallest_fpr > reach(58).smallest_fpr
     with pytest.raises(ValueError, match="at least 0"):
         reach(-1)
+
+
+def exact(edges: list[tuple[int, int]], order: list[int], factor: dict[tuple[int, int], float]) -> float:
+    """The mean over P0 of the product, visiting in this order: every path of the draw, by its probability."""
+    if not order:
+        return 1.0
+    unit, rest = order[0], order[1:]
+    mates = sorted({a + b - unit for a, b in edges if unit in (a, b)})
+    if not mates:
+        return exact(edges, rest, factor)
+    total = 0.0
+    for mate in mates:
+        left = [e for e in edges if unit not in e and mate not in e]
+        pair = (min(unit, mate), max(unit, mate))
+        total += factor[pair] * exact(left, [u for u in rest if u != mate], factor)
+    return total / len(mates)
+
+
+def listed(scores: np.ndarray, units: np.ndarray) -> ListedPairs:
+    sample = pair_sample(scores, np.zeros(scores.size), units)
+    thresholds, above = sample.different.steps()
+    graph = ScoredGraph.of(sample, thresholds)
+    assert not graph.cell.size
+    return ListedPairs(graph, above)
+
+
+def test_matchings_are_those_of_the_list_in_proportion(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their mean is that over every path of the visits, and each is a matching."""
+    monkeypatch.setattr(finite_sample, "N_MATCHINGS", 20_000)
+    rng = np.random.default_rng(1)
+    edges = [(0, 1), (0, 2), (0, 3), (0, 4), (1, 2), (3, 4), (4, 5), (2, 5), (1, 6)]
+    units = np.array([*edges, (0, 1), (4, 5)])
+    bound = listed(rng.random(len(units)).astype(np.float32), units)
+    fpr, shrink = 0.2, 0.8
+    for at in (2, 7):
+        shares = bound.shares(at, fpr)
+        different = bound._graph.different
+        factor = {
+            (min(a, b), max(a, b)): (1 - shrink * share) / (1 - shrink * fpr)
+            for (a, b), share in zip(different.tolist(), shares.tolist(), strict=True)
+        }
+        degree = np.bincount(different.ravel())
+        orders = [
+            list(itertools.chain(*parts))
+            for parts in itertools.product(
+                *(itertools.permutations(np.flatnonzero(degree == d).tolist()) for d in np.unique(degree))
+            )
+        ]
+        truth = np.mean([exact(list(factor), order, factor) for order in orders])
+        gain = np.append(np.log1p(-shrink * shares) - math.log1p(-shrink * fpr), 0.0)
+        values = np.exp(gain[bound.matchings].sum(axis=1))
+        assert values.mean() == pytest.approx(truth, abs=4 * values.std() / math.sqrt(values.size))
+        assert bound.admits(at, fpr, math.log(values.mean()) - 1e-9, ((1.0, shrink),))
+        assert not bound.admits(at, fpr, math.log(values.mean()) + 1e-9, ((1.0, shrink),))
+    for row in bound.matchings[:50]:
+        taken = different[row[row >= 0]].ravel()
+        assert np.unique(taken).size == taken.size
+
+
+def test_matchings_are_blind_to_scores_and_labels() -> None:
+    rng = np.random.default_rng(2)
+    units = rng.permutation(np.stack(np.triu_indices(40, 1), axis=1))[:200]
+    found = set()
+    for _ in range(5):
+        same = rng.random(200) < 0.3
+        sample = pair_sample(rng.random(200), same, units, protocol="closed-set")
+        graph = ScoredGraph.of(sample, sample.different.steps()[0])
+        ends = np.concatenate([graph.different, graph.same, [[-1, -1]]])[
+            ListedPairs(graph, np.zeros(1)).matchings
+        ]
+        found.add(np.sort(ends, axis=2).tobytes())
+    assert len(found) == 1
+
+
+def partial_list(protocol: str, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Units and labels of some of the pairs of 40 samples, or people: so few that orders of matching them differ."""
+    rng = np.random.default_rng(seed)
+    units = rng.permutation(np.stack(np.triu_indices(40, 1), axis=1))[:60]
+    if protocol == "closed-set":
+        return units, np.arange(60) < 5
+    return np.concatenate([units, np.repeat(np.arange(40), 2).reshape(40, 2)]), np.arange(100) >= 60
+
+
+@pytest.mark.parametrize("protocol", ["open-set", "closed-set"])
+def test_how_many_pairs_are_matched_is_blind_to_scores(protocol: str) -> None:
+    units, same = partial_list(protocol, 0)
+    rng = np.random.default_rng(1)
+    sizes = set()
+    for _ in range(5):
+        sample = pair_sample(rng.permutation(len(same)) / len(same), same, units, protocol=protocol)
+        sizes.add(matched_scores(sample)[1])
+    assert len(sizes) == 1
+
+
+def test_how_many_splits_are_averaged_is_blind_to_labels_in_closed_set_use(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Fewer splits where there are many pairs, of either kind: else classes would choose the statistic."""
+    units = np.stack(np.triu_indices(60, 1), axis=1)
+    scores = np.random.default_rng(0).random(len(units)).astype(np.float32)
+    monkeypatch.setattr(finite_sample, "MOST_ENTRIES", 0.1 * len(units))
+    numbers = set()
+    for y in (np.arange(60) % 2, np.arange(60) % 20):
+        same = y[units[:, 0]] == y[units[:, 1]]
+        sample = pair_sample(scores, same, units, protocol="closed-set")
+        graph = ScoredGraph.of(sample, np.unique(scores[~same])[::-1])
+        numbers.add(len(AllPairs(graph, np.zeros(1)).matrices(1, 0.3)))
+    assert numbers == {2}
+
+
+def test_the_halves_that_people_are_split_into_are_blind_to_scores() -> None:
+    units = np.stack(np.triu_indices(30, 1), axis=1)
+    rng = np.random.default_rng(0)
+    halves = set()
+    for _ in range(5):
+        sample = pair_sample(rng.random(len(units)), np.zeros(len(units)), units)
+        thresholds, above = sample.different.steps()
+        entries = AllPairs(ScoredGraph.of(sample, thresholds), above).matrices(3, 0.3)
+        halves.add(b"".join(one.split.side.tobytes() + one.split.place.tobytes() for one in entries))
+    assert len(halves) == 1
+
+
+def test_all_splits_answer_not_the_best_of_them() -> None:
+    units = np.stack(np.triu_indices(30, 1), axis=1)
+    sample = pair_sample(np.random.default_rng(0).random(len(units)), np.zeros(len(units)), units)
+    thresholds, above = sample.different.steps()
+    bound = AllPairs(ScoredGraph.of(sample, thresholds), above)
+    fpr, shrink, at = 0.3, 0.8, 100
+    logs = np.array([one.log_mean(at, shrink, np.ones(15)) for one in bound.matrices(at, fpr)])
+    logs -= 15 * np.log1p(-shrink * fpr)
+    mean = float(np.log(np.exp(logs).mean()))
+    assert logs.max() > mean + 0.02
+    assert bound.admits(at, fpr, mean - 0.01, ((1.0, shrink),))
+    assert not bound.admits(at, fpr, mean + 0.01, ((1.0, shrink),))
+
+
+@pytest.mark.parametrize("listed", [False, True])
+def test_how_many_pairs_count_as_independent_is_blind_to_labels_in_closed_set_use(listed: bool) -> None:
+    """Else rare classes, of which a draw may hold few, would choose the bound."""
+    first, second = np.triu_indices(40, 1)
+    kept = np.random.default_rng(3).permutation(first.size)[: 200 if listed else None]
+    units = np.stack([first, second], axis=1)[kept]
+    scores = np.random.default_rng(4).random(len(units))
+    found = set()
+    for n_classes in (2, 5, 20, 40):
+        y = np.random.default_rng(n_classes).integers(0, n_classes, 40)
+        same = y[units[:, 0]] == y[units[:, 1]]
+        sample = pair_sample(scores, same, units, protocol="closed-set")
+        found.add((sample.different.n_blocks, sample.n_units))
+    assert len(found) == 1
+    # Labels that differ pair by pair, as a list may have them, change nothing either.
+    torn = np.random.default_rng(5).random(len(units)) < 0.3
+    assert found == {
+        (one.different.n_blocks, one.n_units)
+        for one in [pair_sample(scores, torn, units, protocol="closed-set")]
+    }
+
+
+def test_which_row_stands_for_a_person_is_blind_to_scores() -> None:
+    """Of rows in one order the same ones are taken, however they score."""
+    units = np.repeat(np.arange(30), 4)
+    people = np.concatenate([np.stack([units, units], axis=1), np.stack(np.triu_indices(30, 1), axis=1)])
+    same = np.arange(len(people)) < units.size
+    taken = set()
+    for seed in range(5):
+        scores = np.random.default_rng(seed).permutation(len(people)).astype(np.float32)
+        chosen = matched_scores(pair_sample(scores, same, people))[0]
+        taken.add(tuple(np.flatnonzero(np.isin(scores, chosen) & same)))
+    assert len(taken) == 1
+    assert len(taken.pop()) == 30

@@ -56,36 +56,20 @@ WATCHED: dict[str, tuple[Row, ...]] = {
             r'@needs(\1"any"\2',
         ),
         ("keys take admin", API, r'@needs\((\s*)"admin"([^@]*def create_key)\b', r'@needs(\1"any"\2'),
+        (
+            "changes in the console's session need its token",
+            API,
+            r"(if from_elsewhere\(headers\)) or not hmac\.compare_digest\(.*:",
+            r"\1:",
+        ),
     ),
-    "tests/e2e/test_http_heads.py": (
+    "tests/e2e/test_edge.py": (
         (
             "heads and trailers are bounded",
             API,
             r"MAX_HEAD_BYTES: Final = 64 \* 1024\b",
             "MAX_HEAD_BYTES: Final = 1024**3",
         ),
-    ),
-    "tests/e2e/test_team_keys.py": (
-        (
-            "a refusal tells a key that decides no threshold",
-            "pairmark/service/runtime",
-            r'"alternatives": plain\(error\.alternatives\)\} if shows_scores',
-            '"alternatives": plain(error.alternatives)} if True',
-        ),
-        (
-            "a key that decides searches at a rate, or the order tells which score is higher",
-            "pairmark/service/scoring",
-            r"if rate is None:\n        # The order",
-            "if False:\n        # The order",
-        ),
-        (
-            "a key that only decides sends so many pairs a minute",
-            API,
-            r'"decisions", limit, "pairs", count=n',
-            '"decisions", 0.0, "pairs", count=n',
-        ),
-    ),
-    "tests/e2e/test_edge.py": (
         (
             "each query of a search is a probe",
             API,
@@ -111,12 +95,24 @@ WATCHED: dict[str, tuple[Row, ...]] = {
             "client is None:",
         ),
     ),
-    "tests/service/api/test_access.py": (
+    "tests/e2e/test_team_keys.py": (
         (
-            "changes in the console's session need its token",
+            "a refusal tells a key that decides no threshold",
+            "pairmark/service/runtime",
+            r'"alternatives": plain\(error\.alternatives\)\} if shows_scores',
+            '"alternatives": plain(error.alternatives)} if True',
+        ),
+        (
+            "a key that decides searches at a rate, or the order tells which score is higher",
+            "pairmark/service/scoring",
+            r"if rate is None:\n        # The order",
+            "if False:\n        # The order",
+        ),
+        (
+            "a key that only decides sends so many pairs a minute",
             API,
-            r"(if from_elsewhere\(headers\)) or not hmac\.compare_digest\(.*:",
-            r"\1:",
+            r'"decisions", limit, "pairs", count=n',
+            '"decisions", 0.0, "pairs", count=n',
         ),
     ),
     "tests/service/test_keys.py": (
@@ -250,7 +246,7 @@ WATCHED: dict[str, tuple[Row, ...]] = {
             " is None:",
         ),
     ),
-    "tests/models/test_artefacts.py": (
+    "tests/models/test_states.py": (
         (
             "loading checks the sha256 of every array",
             "pairmark/models/core",
@@ -266,12 +262,18 @@ WATCHED: dict[str, tuple[Row, ...]] = {
             r"\1.where(ApiKey.revoked_at.is_(None))",
         ),
     ),
-    "tests/service/runtime/test_served_point.py": (
+    "tests/service/runtime/test_input_checks.py": (
         (
             "match is score > threshold, strictly",
             "pairmark/service/runtime",
             r"\(scores > upper\)",
             "(scores >= upper)",
+        ),
+        (
+            "no client by itself takes the others' guarantee away",
+            "pairmark/service/runtime",
+            r"if self\.clients\.count\(client\) >",
+            "if False and self.clients.count(client) >",
         ),
     ),
     "tests/models/calibration/test_cells.py": (
@@ -305,8 +307,6 @@ WATCHED: dict[str, tuple[Row, ...]] = {
             r"units, groups=calibration\.groups_of\(units\), ",
             "units, ",
         ),
-    ),
-    "tests/models/calibration/test_groups.py": (
         (
             "the threshold is the greatest of all groups",
             BOUNDS,
@@ -320,7 +320,7 @@ WATCHED: dict[str, tuple[Row, ...]] = {
             "level = confidence",
         ),
     ),
-    "tests/models/calibration/test_monitor.py": (
+    "tests/models/calibration/test_inputs.py": (
         (
             "an embedder that collapses is told by how its rows lie towards each other",
             "pairmark/models/calibration/monitor.py",
@@ -333,8 +333,14 @@ WATCHED: dict[str, tuple[Row, ...]] = {
             r"bool\(self\._window\.count\(person\) <= share\)",
             "True",
         ),
+        (
+            "a row outside any range is unlike",
+            "pairmark/models/calibration",
+            r"outside: Bool = ~\(\(statistics >= self\.ranges\[0\]\) & ",
+            "outside: Bool = ~(",
+        ),
     ),
-    "tests/service/test_strangers.py": (
+    "tests/service/test_label_roles.py": (
         (
             "each row of a stranger is another person",
             "pairmark/service/datasets/held_out.py",
@@ -352,6 +358,18 @@ WATCHED: dict[str, tuple[Row, ...]] = {
             "pairmark/service/datasets/tabular.py",
             r" - \{\*used, \*kept\.values\(\)\}",
             " - {*used}",
+        ),
+        (
+            "few labels that nobody said to be classes are asked about",
+            "pairmark/service/datasets",
+            '("open-set" if n_labels >= OPEN_SET_FROM else) None',
+            r'\1 "closed-set"',
+        ),
+        (
+            "a guarantee about few people holds for new ones",
+            "pairmark/service/datasets",
+            r'\{"identity": "open-set"',
+            '{"identity": "closed-set"',
         ),
     ),
     "tests/models/test_bounds.py": (
@@ -435,15 +453,13 @@ WATCHED: dict[str, tuple[Row, ...]] = {
             "if False:",
         ),
     ),
-    "tests/models/test_listed_product.py": (
+    "tests/models/test_matching_product.py": (
         (
             "which matchings of a list are averaged is blind to scores",
             BOUNDS,
             r"by_unit = np\.lexsort\(\(others, ends\)\)",
             'by_unit = np.argsort(ends, kind="stable")',
         ),
-    ),
-    "tests/models/test_score_blindness.py": (
         (
             "which row stands for a person is blind to scores",
             PAIRS,
@@ -469,15 +485,13 @@ WATCHED: dict[str, tuple[Row, ...]] = {
             r"max(logs) + math.log(len(logs))\1",
         ),
     ),
-    "tests/models/test_pairs.py": (
+    "tests/models/test_splits.py": (
         (
             "pairs that share a person are not counted as independent",
             PAIRS,
             r"n_edges // \(largest \+ 1\)",
             "n_edges // largest",
         ),
-    ),
-    "tests/models/test_splits.py": (
         (
             "few pairs of a list cross between folds",
             "pairmark/models/pairs/lists.py",
@@ -526,6 +540,12 @@ WATCHED: dict[str, tuple[Row, ...]] = {
             r"if overlap\.rows:(?=\n\s+raise)",
             "if False:",
         ),
+        (
+            "the ledger gives a number once",
+            STORE,
+            r"number=\(session\.scalar\(last\) or 0\) \+ 1",
+            "number=1",
+        ),
     ),
     "tests/service/test_links.py": (
         (
@@ -539,28 +559,6 @@ WATCHED: dict[str, tuple[Row, ...]] = {
             "pairmark/models/linking",
             r"max\(u\[3\], equal\[0\]\)",
             "u[3]",
-        ),
-    ),
-    "tests/service/test_ledger.py": (
-        (
-            "the ledger gives a number once",
-            STORE,
-            r"number=\(session\.scalar\(last\) or 0\) \+ 1",
-            "number=1",
-        ),
-    ),
-    "tests/service/test_label_roles.py": (
-        (
-            "few labels that nobody said to be classes are asked about",
-            "pairmark/service/datasets",
-            '("open-set" if n_labels >= OPEN_SET_FROM else) None',
-            r'\1 "closed-set"',
-        ),
-        (
-            "a guarantee about few people holds for new ones",
-            "pairmark/service/datasets",
-            r'\{"identity": "open-set"',
-            '{"identity": "closed-set"',
         ),
     ),
     "tests/service/test_links_served.py": (
@@ -599,22 +597,6 @@ WATCHED: dict[str, tuple[Row, ...]] = {
             "pairmark/service/runtime",
             r"if served is not None and owner != served",
             "if served is not None and owner is not None and owner != served",
-        ),
-    ),
-    "tests/service/runtime/test_input_checks.py": (
-        (
-            "no client by itself takes the others' guarantee away",
-            "pairmark/service/runtime",
-            r"if self\.clients\.count\(client\) >",
-            "if False and self.clients.count(client) >",
-        ),
-    ),
-    "tests/models/calibration/test_inputs.py": (
-        (
-            "a row outside any range is unlike",
-            "pairmark/models/calibration",
-            r"outside: Bool = ~\(\(statistics >= self\.ranges\[0\]\) & ",
-            "outside: Bool = ~(",
         ),
     ),
 }

@@ -1,14 +1,16 @@
-"""From a dataset to a registered version: nothing leaks, nothing is half-made, seeds decide everything."""
+"""From a dataset to a registered version of any kind: nothing leaks, nothing is half-made, seeds decide everything."""
 
 from __future__ import annotations
 
+import csv
 from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from pairmark import MetricSimilarity
+from experiments._synthetic_rankings import make_ranking_data, truncated_gaussian, with_missing
+from pairmark import MetricSimilarity, kendall_tau
 from pairmark.models.core.artefact import read_artefact
 from pairmark.models.pairs.splits import split_data
 from pairmark.schemas.datasets import DatasetRequest
@@ -18,7 +20,7 @@ from pairmark.service.errors import Fenced, InvalidInput, NotReady, UnknownModel
 from pairmark.service.jobs.leases import Leases, Progress
 from pairmark.service.tables import ModelVersion
 from pairmark.service.training.fitting import fit, score
-from pairmark.service.training.splitting import split
+from pairmark.service.training.splitting import ROWS, split
 from pairmark.service.training.trainer import STAGES, Trainer
 from pairmark.version import code_version
 from tests.service.conftest import SMALL_FOREST, people
@@ -305,3 +307,130 @@ def test_units_of_a_pairs_file_are_people_or_said_to_be_assumed(deployment):
         assert (point.n_units <= 60) == (origin != "assumed")
     with pytest.raises(InvalidInput, match=r"columns are .*left_unit"):
         deployment.upload("half", X, pairs="left,right,same,left_unit\n0,1,1,0\n0,9,0,0\n")
+
+
+@pytest.fixture
+def noisy(deployment):
+    """A version whose held-out pairs are hard to tell apart."""
+    rng = np.random.default_rng(0)
+    X, y = people(60, 6)
+    deployment.upload("noisy", X + rng.normal(size=X.shape).astype(np.float32) * 2.5, y)
+    deployment.train(dataset="noisy", model="noisy", learner="metric", params={"metric": "euclidean"})
+    return deployment
+
+
+def test_the_hardest_pairs_are_those_of_brute_force(noisy):
+    dataset = noisy.datasets.get("noisy")
+    job = noisy.queue.submit(
+        noisy.request(dataset="noisy", model="noisy", learner="metric", params={"metric": "euclidean"})
+    )
+    claim = noisy.queue.leases.claim("test", job_id=job.id)
+    loaded = Trainer(noisy.db, noisy.blobs, noisy.settings)._load(claim)
+    test = split(loaded).parts.test
+    X = np.asarray(noisy.datasets.load(dataset.id).X, dtype=np.float64)
+    scores = -np.linalg.norm(X[test.left] - X[test.right], axis=1)
+    point = noisy.store.calibrations.load(noisy.store.version("noisy", 1).calibration_id)[0].operating_point(
+        0.3
+    )
+    wrong = {
+        "false-match": np.sort(scores[~test.same & (scores > point.threshold)])[::-1],
+        "false-non-match": np.sort(scores[test.same & (scores <= point.threshold)]),
+    }
+    for kind, expected in wrong.items():
+        found = noisy.store.reports.errors("noisy", 1, kind=kind, fpr=0.3)
+        assert found.dataset == "noisy:1"
+        assert found.threshold == point.threshold
+        assert found.of == int((test.same == (kind == "false-non-match")).sum())
+        shown = [item.score for item in found.items]
+        np.testing.assert_allclose(shown, expected[: len(shown)], rtol=1e-5)
+        assert len(shown) == min(expected.size, 200)
+        assert found.more == (expected.size > 200)
+        for item in found.items:
+            assert item.score == pytest.approx(-np.linalg.norm(X[item.left] - X[item.right]), rel=1e-5)
+
+
+def test_listed_pairs_give_a_model_that_compares_but_names_no_classes(deployment):
+    X, y = people(40, 4)
+    rng = np.random.default_rng(1)
+    lines = ["left,right,same"]
+    lines += [f"{4 * who + i},{4 * who + j},1" for who in range(40) for i in range(4) for j in range(i)]
+    while len(lines) < 2_000:
+        i, j = rng.integers(0, 160, 2)
+        if y[i] != y[j]:
+            lines.append(f"{i},{j},0")
+    deployment.upload("listed", X, pairs="\n".join(dict.fromkeys(lines)) + "\n")
+    deployment.train(learner="ghost", dataset="listed", model="listed", params={"random_state": 0})
+    version = deployment.store.version("listed", 1)
+    assert version.capabilities == ["embed", "match", "search", "similarity"]
+    assert version.metrics["auc"]["value"] > 0.9
+    assert version.facts["weights"]
+    assert "strategy" not in version.facts
+
+
+LABELS = ["rain", "snow", "sun", "wind"]
+PARAMS = {"n_estimators": 15, "random_state": 0}
+
+
+def made(n: int = 240):
+    def m(X):
+        return np.stack([X[:, 0], 1 - X[:, 0], 0.9 * X[:, 1], 0.5 + 0 * X[:, 2]], axis=1) / 2 + 0.25
+
+    return make_ranking_data(n, 6, m, noise=truncated_gaussian(0.05), random_state=0)
+
+
+def written(row: np.ndarray) -> str:
+    places = sorted(set(row[~np.isnan(row)]))
+    return ">".join(
+        "=".join(name for name, at in zip(LABELS, row, strict=True) if at == place) for place in places
+    )
+
+
+def write_csv(path, sample, rankings, groups=None):
+    with path.open("w", newline="") as stream:
+        lines = csv.writer(stream)
+        lines.writerow(
+            [*(f"A{i + 1}" for i in range(6)), "ranking", *(["site"] if groups is not None else [])]
+        )
+        for number, (x, row) in enumerate(zip(sample.X, rankings, strict=True)):
+            site = [groups[number]] if groups is not None else []
+            lines.writerow([*(float(value) for value in x), written(row), *site])
+
+
+def add(deployment, name, rankings, sample, groups=None):
+    path = deployment.folder / f"{name}.csv"
+    write_csv(path, sample, rankings, groups)
+    request = DatasetRequest(name=name, ranking=["ranking"], group=None if groups is None else "site")
+    return deployment.datasets.add(path, request)
+
+
+def train(deployment, dataset, **changes):
+    given = {"learner": "label-ranking-forest", "dataset": dataset, "model": "weather", "params": PARAMS}
+    return deployment.train(**{**given, "evaluation": {}, **changes})
+
+
+def test_a_csv_becomes_a_ranker_with_metrics_on_rows_it_never_saw(deployment):
+    sample = made()
+    add(deployment, "sky", with_missing(sample.rankings, 0.9, at_least=2, random_state=1), sample)
+    assert train(deployment, "sky") == 1
+    version = deployment.store.version("weather", 1)
+    assert (version.capabilities, version.aliases) == (["rank-labels"], ["production"])
+    assert version.calibration_id is None
+    assert not version.has_roc
+    assert version.facts["protocol"] == ROWS
+    assert version.facts["parts"] == {"train_rows": 192, "test_rows": 48}
+    assert version.feature_names == [f"A{i + 1}" for i in range(6)]
+    assert deployment.store.names("weather", 1, "label_names") == LABELS
+    tau = version.metrics["kendall_tau"]
+    assert tau["interval"][0] <= tau["value"] <= tau["interval"][1]
+    assert tau["value"] > 0.75 > version.metrics["constant_kendall_tau"]["value"]
+    forest = deployment.store.load("weather", 1)
+    assert kendall_tau(forest.predict(sample.X), sample.truth).mean() > 0.75
+
+
+def test_what_cannot_be_learned_from_is_refused_with_a_reason(deployment):
+    sample = made(3)
+    add(deployment, "few", sample.rankings, sample)
+    with pytest.raises(InvalidInput, match="3 rows"):
+        train(deployment, "few")
+    with pytest.raises(InvalidInput, match="has none"):
+        train(deployment, "people")

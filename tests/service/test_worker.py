@@ -1,7 +1,8 @@
-"""Workers as real processes: killed, stopped, cancelled, and the jobs they leave behind."""
+"""Workers as real processes: killed, stopped, cancelled, the jobs they leave behind, and what is put right."""
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import resource
@@ -16,9 +17,11 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
+from pairmark.service.audit.log import AuditLog
 from pairmark.service.jobs.worker import Worker
 from pairmark.service.processes import child_environment, return_memory
 from pairmark.service.settings import Settings
+from tests.service.test_queue import expire
 from tests.serving import PAIRMARK, children_of, ended, until
 
 LONG = {"n_estimators": 10_000, "max_depth": 6, "n_pairs": 20_000}
@@ -208,3 +211,36 @@ def test_children_get_the_workers_settings_and_no_key(tmp_path, monkeypatch):
     for name, value in given.items():
         monkeypatch.setenv(name, value)
     assert Settings() == settings.model_copy(update={"api_key": None})
+
+
+def entries(deployment):
+    return [
+        (one.action, one.resource, one.after) for one in AuditLog(deployment.db).page(action="recovery").items
+    ]
+
+
+def said(caplog: pytest.LogCaptureFixture):
+    return [record.message for record in caplog.records if record.name == "pairmark.recovery"]
+
+
+def test_a_job_queued_again_is_told_once(deployment, caplog):
+    job = deployment.queue.submit(deployment.request())
+    deployment.queue.leases.claim("silent")
+    expire(deployment, job.id)
+    with caplog.at_level(logging.WARNING):
+        assert deployment.queue.leases.claim("other").attempt == 2
+    assert said(caplog) == ["job queued again after a lost attempt"]
+    ((action, resource, facts),) = entries(deployment)
+    assert (action, resource, facts["attempt"]) == ("recovery.job", f"job:{job.id}", 1)
+    assert "no heartbeat from silent" in facts["reason"]
+
+
+def test_what_killed_processes_left_in_storage_is_told(deployment, caplog):
+    (deployment.blobs.root / "tmp" / "half").mkdir()
+    with caplog.at_level(logging.WARNING):
+        Worker(deployment.settings).run(drain=True)
+    assert said(caplog) == ["data of killed processes removed from storage"]
+    assert entries(deployment) == [("recovery.storage", "storage", {"unfinished": 1, "blobs": 0})]
+    # The next start finds nothing, and says nothing.
+    Worker(deployment.settings).run(drain=True)
+    assert len(entries(deployment)) == 1

@@ -1,4 +1,4 @@
-"""Figures of links where it is known which records are the same."""
+"""Links measured: against known identities or pairs, the share of false ones, recall by judged records."""
 
 from __future__ import annotations
 
@@ -8,6 +8,11 @@ import numpy as np
 import pytest
 
 from pairmark.models.linking.evaluation import UNKNOWN, Identities, ListedPairs, evaluate_links, identities_of
+from pairmark.models.linking.mixture import SYMBOL_OF, Mixture, chances, plain_column
+from pairmark.models.linking.recall import N_SHOWN, draw_records, recall_so_far
+from pairmark.models.linking.share import calibrate_matches
+from pairmark.models.records.compare import LinkField
+from tests.models.linking.test_link_classes import KINDS, homes, linked
 
 
 def evaluate(truth, entity, tables=None, scores=None, **options):
@@ -80,3 +85,62 @@ def test_intervals_hold_where_mistakes_come_by_entity():
     covered = ((found[:, :, 1] <= true) & (true <= found[:, :, 2])).sum(axis=0)
     assert covered.min() >= 110, covered
     assert (found[:, :, 2] - found[:, :, 1]).mean() < 0.25
+
+
+def test_a_number_that_few_pairs_have_says_how_many_of_the_others_match() -> None:
+    random = np.random.default_rng(0)
+    n = 30_000
+    is_match = random.random(n) < 0.03
+    is_named = random.random(n) < np.where(is_match, 0.9, 0.3)
+    has_number = random.random(n) < 0.2
+    is_numbered = random.random(n) < np.where(is_match, 0.98, 0.001)
+    levels = np.stack(
+        [np.where(is_named, 4, 1), np.where(has_number, np.where(is_numbered, 4, 1), 0)], axis=1
+    )
+    u = np.array([[0.698, 0.001, 0.001, 0.3], [0.9975, 0.0005, 0.0005, 0.0015]])
+    m = np.array([[0.098, 0.001, 0.001, 0.9], [0.02, 0.001, 0.001, 0.978]])
+    symbols, counts = np.unique(SYMBOL_OF[levels], axis=0, return_counts=True)
+    lacking = SYMBOL_OF[levels[~has_number]]
+    for share in (0.003, 0.03, 0.1):
+        model = Mixture(
+            [plain_column(of) for of in u], m, np.ones((1, 2)), u[None, :, 1], np.array([share]), ("match",)
+        )
+        found = chances(calibrate_matches(model, symbols, counts.astype(float)).log_odds(lacking))
+        assert abs(found.sum() / is_match[~has_number].sum() - 1) < 0.15
+
+
+def test_partners_that_no_link_has_are_among_those_shown_and_count_as_missed() -> None:
+    who, rows = homes("couple", 0.02)
+    linking, _ = linked(rows, [LinkField(name, of) for name, of in KINDS.items()])
+    connection = linking.connection
+    lost = {first for (first,) in connection.execute("SELECT DISTINCT first FROM members").fetchall()[::3]}
+    connection.execute(f"DELETE FROM members WHERE first IN ({', '.join(map(str, lost))})")
+    partners = {
+        at: [other for other in range(len(who)) if who[other] == who[at] and other != at]
+        for at in range(len(who))
+    }
+    joined = dict(connection.execute("SELECT row, first FROM members").fetchall())
+    true = float(
+        np.mean([np.mean([at in joined and joined[at] == joined.get(other) for other in others])
+                 for at, others in partners.items() if others])
+    )  # fmt: skip
+    size, drawn = draw_records(
+        connection, linking.source_fields, linking.sides, len(rows), np.random.default_rng(1)
+    )
+    assert len(rows) - 3 < size == len({each.row for each in drawn})
+    assert all(len(each.others) <= N_SHOWN + 1 for each in drawn)
+    answers = [
+        [(is_linked, who[other] == who[each.row]) for other, is_linked in each.others] for each in drawn
+    ]
+    everything = recall_so_far(size, answers, 0.5, 0.95)
+    assert everything.recall == pytest.approx(true, abs=0.01)
+    assert 0.6 < true < 0.75
+    looks = [recall_so_far(size, answers[:n], 0.9, 0.95) for n in (0, 50, 100, 300)]
+    assert [look.bound <= true for look in looks] == [True] * 4
+    assert looks[0].bound == 0
+    assert looks[0].expected_more
+    assert looks[1].bound < looks[3].bound
+    assert not looks[3].enough
+    # What nobody can tell makes no bound higher.
+    doubtful = [[(is_linked, None) for is_linked, _ in others] for others in answers[:100]]
+    assert recall_so_far(size, doubtful, 0.9, 0.95).bound == 0

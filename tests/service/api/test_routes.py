@@ -1,19 +1,39 @@
-"""Routes: what each declares, how queries are read, and what follows for the document."""
+"""Routes: what each declares, its examples, whose fault a problem names, pages of the guide, and shared rates."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import json
 import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, MutableMapping
+from pathlib import Path
 from typing import Any
 
 import httpx
+import jsonschema_rs
 import pytest
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 from starlette.routing import Match
 
+from pairmark.schemas.links import LinksRequest
+from pairmark.schemas.models import CompareQuery, ScoresOptions, ScoresRequest
+from pairmark.service.api import docs
+from pairmark.service.api.calibrations import SCORES_LISTS
+from pairmark.service.api.datasets import RowsQuery
+from pairmark.service.api.problems import invalid_request
+from pairmark.service.api.rates import SETS, WAYS, Rates, limit_of
+from pairmark.service.api.reviews import NextQuery
 from pairmark.service.api.routers import ROUTERS, guarded_routes
-from pairmark.service.app import create_app
+from pairmark.service.app import TRUSTED, create_app, embedded_transport
 from pairmark.service.console.pages import ROUTERS as PAGES
+from pairmark.service.errors import InvalidInput, RateLimited, TooLarge
+from pairmark.service.scoring.json import parse_lists
 from pairmark.service.settings import Settings
+from tests.service.conftest import Deployment
 from tests.serving import PATIENCE_S
 
 EVERY = guarded_routes(*ROUTERS, *PAGES)
@@ -76,3 +96,212 @@ def test_every_route_refuses_parameters_it_does_not_know(settings: Settings) -> 
 
 
 # ---------------------------------------------------------------- the document
+
+
+NewDatabase = Callable[..., str]
+
+
+@pytest.fixture
+def client(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, new_database: NewDatabase
+) -> Iterator[httpx.Client]:
+    folder = tmp_path / "guide"
+    (folder / "how-to").mkdir(parents=True)
+    (folder / "index.html").write_text("<p>first</p>")
+    (folder / "how-to" / "keys.html").write_text("<p>keys</p>")
+    (tmp_path / "secret").write_text("secret")
+    monkeypatch.setattr(docs, "GUIDE", folder)
+    settings = Settings(home=tmp_path, database_url=new_database("sqlite"))
+    with (
+        embedded_transport(create_app(settings, warm=False)) as transport,
+        httpx.Client(
+            transport=transport, base_url="http://127.0.0.1", follow_redirects=True, timeout=PATIENCE_S
+        ) as opened,
+    ):
+        yield opened
+
+
+def test_pages_are_served_and_nothing_beside_them(client: httpx.Client) -> None:
+    assert client.get("/guide").text == "<p>first</p>"
+    assert client.get("/guide/?q=keys").text == "<p>first</p>"
+    page = client.get("/guide/how-to/keys.html")
+    assert (page.text, page.headers["referrer-policy"]) == ("<p>keys</p>", "same-origin")
+    assert page.headers["x-content-type-options"] == "nosniff"
+    for path in ("/guide/../secret", "/guide/..%2fsecret", "/guide/%2e%2e/secret"):
+        assert client.get(path).status_code == 404
+
+
+def test_the_problem_of_too_few_people_leads_to_their_page(client: httpx.Client) -> None:
+    assert (
+        'href="/guide/how-to/few-people.html"' in client.get("/problems/insufficient-calibration-data").text
+    )
+    assert "/guide/" not in client.get("/problems/conflict").text
+
+
+BODIES = {
+    route.operation_id: route.body_field.field_info.annotation
+    for route in guarded_routes()
+    if route.body_field is not None
+}
+
+
+@pytest.fixture(scope="module")
+def openapi() -> dict[str, Any]:
+    return create_app(Settings(), warm=False).openapi()
+
+
+def _operations(openapi: dict[str, Any]) -> list[dict[str, Any]]:
+    return [operation for operations in openapi["paths"].values() for operation in operations.values()]
+
+
+def test_each_body_in_json_has_an_example_that_the_service_takes(openapi: dict[str, Any]) -> None:
+    for operation in _operations(openapi):
+        content = operation.get("requestBody", {}).get("content", {})
+        if "application/json" in content:
+            example = json.dumps(content["application/json"]["example"])
+            TypeAdapter(BODIES[operation["operationId"]]).validate_json(example)
+
+
+def test_each_answer_in_json_has_an_example_that_fits_its_schema(openapi: dict[str, Any]) -> None:
+    for operation in _operations(openapi):
+        for status, answer in operation["responses"].items():
+            content = answer.get("content", {}).get("application/json")
+            if status.startswith("2") and content is not None:
+                schema = {**content["schema"], "components": openapi["components"]}
+                validator = jsonschema_rs.Draft202012Validator(schema)
+                errors = [error.message for error in validator.iter_errors(content["example"])]
+                assert errors == [], operation["operationId"]
+
+
+def test_an_alternative_is_no_part_of_a_field() -> None:
+    with pytest.raises(ValidationError) as refused:
+        TypeAdapter(ScoresRequest).validate_python(
+            {"name": "vendor", "scores": [0.5, "high"], "same": [1, 0]}
+        )
+    errors = [{**error, "loc": ("body", *error["loc"])} for error in refused.value.errors()]
+    problem = invalid_request(RequestValidationError(errors))
+    assert problem.facts["field"] == "scores[1]"
+    assert str(problem.detail).startswith("scores[1]: ")
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "words"),
+    [
+        (CompareQuery, {"versions": "1"}, "versions: expected two version numbers, such as 1,2"),
+        (
+            RowsQuery,
+            {"rows": "a"},
+            "rows: expected 0-based rows separated by commas, at most 100, such as 0,17",
+        ),
+        (NextQuery, {"by": "a\n"}, "by: expected text without control characters"),
+        (LinksRequest, {"tables": []}, "tables: expected at least 1 item, not 0"),
+        (LinksRequest, {"left": "a", "confidence": 2}, "confidence: expected less than or equal to 0.9999"),
+    ],
+)
+def test_a_refusal_says_what_was_expected(kind: type[BaseModel], body: dict[str, object], words: str) -> None:
+    with pytest.raises(ValidationError) as refused:
+        kind.model_validate(body)
+    assert invalid_request(RequestValidationError(refused.value.errors())).detail == words
+
+
+def test_labels_in_words_are_told_what_was_expected() -> None:
+    def read(same: str) -> list[int]:
+        body = b'{"name": "vendor", "scores": [0.9, 0.1], "same": %b}' % same.encode()
+        return parse_lists(ScoresRequest, body, SCORES_LISTS, ScoresOptions).same
+
+    with pytest.raises(InvalidInput, match=r"'different'; expected 1 \(same\) or 0 \(different\)") as refused:
+        read('[1, "different"]')
+    assert refused.value.facts["field"] == "same[1]"
+    assert read('["1", 0]') == [1, 0]
+
+
+@pytest.mark.parametrize("last", ["http.response.start", "http.response.body", None])
+def test_an_aborted_export_leaves_nothing(deployment: Deployment, last: str | None) -> None:
+    deployment.train()
+    app = create_app(deployment.settings, warm=False)
+    under_way = Path(deployment.settings.resolved_artefacts) / "tmp"
+    seen: list[tuple[str, int]] = []
+
+    async def receive() -> dict[str, Any]:
+        await asyncio.sleep(60)
+        return {"type": "http.disconnect"}
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        seen.append((message["type"], len(list(under_way.iterdir()))))
+        if message["type"] == last:
+            raise OSError("the client is gone")
+
+    async def ask() -> None:
+        scope = {
+            "type": "http",
+            "asgi": {"version": "3.0", "spec_version": "2.4"},
+            "http_version": "1.1",
+            "method": "GET",
+            "headers": [(b"host", b"127.0.0.1")],
+            "scheme": "http",
+            "path": "/models/faces/versions/1/export",
+            "raw_path": b"/models/faces/versions/1/export",
+            "query_string": b"",
+            "root_path": "",
+            "client": ("127.0.0.1", 0),
+            TRUSTED: True,
+        }
+        async with app.router.lifespan_context(app):
+            with contextlib.suppress(OSError):
+                await app(scope, receive, send)
+
+    asyncio.run(ask())
+    # A folder while it is sent.
+    assert seen[0] == ("http.response.start", 1)
+    assert list(under_way.iterdir()) == []
+
+
+SLOW = limit_of("tries", 0.01, 500)
+
+
+def taken(rates: Rates, name: str, tries: int, per_second: float = 0.01, burst_s: float = 500) -> int:
+    """How many of so many tries were let through."""
+    limit = limit_of("tries", per_second, burst_s)
+    return sum(rates.take(name, limit).wait_s == 0 for _ in range(tries))
+
+
+def test_a_bucket_gives_its_burst_and_then_says_when(tmp_path: Path) -> None:
+    rates = Rates(tmp_path / "rates")
+    assert taken(rates, "a", 20) == 5
+    assert taken(rates, "b", 3) == 3
+    with pytest.raises(RateLimited, match="at most 5 tries of it in 500 s; try again in") as refused:
+        rates.draw({}, "a", SLOW, "tries of it")
+    assert 90 <= refused.value.facts["retry_after"] <= 100
+
+
+def test_several_are_taken_at_once_or_none(tmp_path: Path) -> None:
+    rates = Rates(tmp_path / "rates")
+    assert rates.take("a", SLOW, 3).remaining == 2
+    refused = rates.take("a", SLOW, 4)
+    assert refused.remaining == 2
+    assert 190 <= refused.wait_s <= 200
+    assert rates.take("a", SLOW, 2) == (0, 500, 0)
+    with pytest.raises(TooLarge, match="the request has 6 tries; at most 5 are taken in 500 s") as never:
+        rates.draw({}, "b", SLOW, "tries", 6)
+    assert never.value.facts["limit"] == 5
+    assert rates.take("b", SLOW, 5).wait_s == 0
+
+
+def test_processes_share_their_buckets(tmp_path: Path) -> None:
+    assert taken(Rates(tmp_path / "rates"), "a", 3) == 3
+    code = (
+        "import sys; from pathlib import Path; from pairmark.service.api.rates import Rates, limit_of;"
+        "rates, limit = Rates(Path(sys.argv[1])), limit_of('tries', 0.01, 500);"
+        "print(sum(rates.take('a', limit).wait_s == 0 for _ in range(10)))"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "rates")]
+    reported = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert reported.stdout.strip() == "2"
+
+
+def test_a_crowd_of_names_is_bounded_and_starves_nobody(tmp_path: Path) -> None:
+    rates = Rates(tmp_path / "rates")
+    for number in range(3 * SETS * WAYS):
+        rates.take(f"name {number}", limit_of("tries", 1000.0, 0.001))
+    assert (tmp_path / "rates").stat().st_size == SETS * WAYS * 16
+    assert taken(rates, "somebody else", 20) == 5
