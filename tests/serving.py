@@ -472,8 +472,7 @@ def _shared_server_left_as_it_was(request: pytest.FixtureRequest) -> Iterator[No
     """A key, or another model in production, would fail tests of other files, depending on their order."""
     yield
     if "digits_deployment" in request.fixturenames:
-        http = request.getfixturevalue("digits_deployment").http
-        listed = http.get("/models?limit=500")
+        listed = request.getfixturevalue("digits_deployment").http.get("/models?limit=500")
         assert listed.status_code == 200, f"this test left a key on the shared server: {listed.text}"
         models = listed.json()["items"]
         promoted = {one["name"] for one in models if any(a["alias"] == "production" for a in one["aliases"])}

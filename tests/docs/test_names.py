@@ -35,8 +35,7 @@ HELP = (ROOT / "tests" / "golden" / "surface" / "help.txt").read_text(encoding="
 
 def code(page: Path) -> str:
     """What a page writes as code, in lines and in blocks."""
-    text = page.read_text(encoding="utf-8")
-    return "\n".join(re.findall(r"```.*?```|`[^`\n]+`", text, re.DOTALL))
+    return "\n".join(re.findall(r"```.*?```|`[^`\n]+`", page.read_text(encoding="utf-8"), re.DOTALL))
 
 
 def names(pattern: str) -> list[tuple[str, str]]:

@@ -114,8 +114,7 @@ def test_the_recipe_of_a_learner_makes_one(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setitem(sys.modules, module.__name__, module)
     exec(source[1], module.__dict__)
     model = module.DIAGONAL.estimator()
-    rng = np.random.default_rng(0)
-    X, y = rng.normal(size=(20, 3)).astype(np.float32), np.repeat(np.arange(5), 4)
+    X, y = np.random.default_rng(0).normal(size=(20, 3)).astype(np.float32), np.repeat(np.arange(5), 4)
     scores = model.fit(X, y).pair_score(X[:2], X[2:4])
     assert np.diag(model.score_against(X[:2], X[2:4])).tobytes() == scores.tobytes()
     assert model.top_k(X[:1], X, 1)[0].tolist() == [[0]]

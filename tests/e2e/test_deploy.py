@@ -99,5 +99,4 @@ def test_units_run_commands_that_there_are():
         unit.read(file)
         line = unit["Service"]["ExecStart"]
         line = re.sub(r"\$\([^)]*\)", "now", line).replace('"', "")
-        words = re.search(r"/opt/pairmark/bin/pairmark ([^'\n]+)", line)[1].split()
-        check_command(words)
+        check_command(re.search(r"/opt/pairmark/bin/pairmark ([^'\n]+)", line)[1].split())

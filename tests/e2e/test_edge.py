@@ -346,8 +346,7 @@ def test_heads_that_cannot_be_followed(
 def test_heads_and_trailers_are_bounded(server: RunningServer, fields: bytes) -> None:
     answer = heard(server, b"GET /healthz HTTP/1.1\r\nConnection: close\r\n" + HOST + fields + b"\r\n")
     assert answer.startswith(b"HTTP/1.1 431 ")
-    problem = json.loads(answer.partition(b"\r\n\r\n")[2])
-    assert server.http.get(problem["type"]).status_code == 200
+    assert server.http.get(json.loads(answer.partition(b"\r\n\r\n")[2])["type"]).status_code == 200
     chunked = b"POST /similarity HTTP/1.1\r\nTransfer-Encoding: chunked\r\n" + HOST
     body = b"\r\n%x\r\n%b\r\n0\r\n" % (len(BODY), BODY)
     assert b" 404 " in heard(server, chunked + b"Connection: close\r\n" + body + b"X: y\r\n\r\n")
@@ -406,8 +405,7 @@ def refused_upload(server: RunningServer, filename: str, body: bytes) -> dict[st
 
 
 def test_a_packed_file_is_refused_by_what_it_becomes(reading: RunningServer) -> None:
-    bomb = gzip.compress(b"x,y\n" + b"0,1\n1,2\n" * 9_000_000, 6)
-    reported = refused_upload(reading, "x.csv.gz", bomb)
+    reported = refused_upload(reading, "x.csv.gz", gzip.compress(b"x,y\n" + b"0,1\n1,2\n" * 9_000_000, 6))
     assert reported["setting"] == "PAIRMARK_MAX_UNPACKED_RATIO"
     assert "PAIRMARK_MAX_UNPACKED_RATIO raises this" in str(reported["detail"])
     stream = io.BytesIO()

@@ -20,8 +20,7 @@ NAMES = [f"A{i + 1}" for i in range(4)]
 
 @pytest.fixture(scope="module")
 def ranker(digits_deployment: RunningServer) -> tuple[RunningServer, np.ndarray]:
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(200, 4)).astype(np.float32)
+    X = np.random.default_rng(0).normal(size=(200, 4)).astype(np.float32)
     scores = np.stack([X[:, 0], X[:, 1], -X[:, 0], -X[:, 1], 0 * X[:, 0]], axis=1)
     positions = np.argsort(np.argsort(-scores, axis=1), axis=1).astype(float)
     rankings = with_ties(sample_mallows(positions, 3.0, random_state=1), 0.9, random_state=2)

@@ -154,8 +154,7 @@ def test_versions_are_promoted_rolled_back_moved_and_deleted(serve: Serve) -> No
         params["random_state"] = version
         assert server.train(**request, params=params, promote=True)["version"] == version
         assert served() == version
-    alias = http.get("/models/people/aliases/production")
-    etag = alias.headers["etag"]
+    etag = http.get("/models/people/aliases/production").headers["etag"]
     answered(http.put("/models/people/aliases/production", json={"version": 1}, headers={"if-match": etag}))
     assert served() == 1
     for stale in (etag, "W/x"):

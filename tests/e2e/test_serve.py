@@ -97,8 +97,7 @@ def test_beyond_loopback_every_request_needs_the_key(environment: dict[str, str]
     )
     key = json.loads(made.stdout)["key"]
     port = free_port()
-    process = start("--host", "0.0.0.0", "--port", str(port))
-    assert f":{port}" in process.stdout.readline()
+    assert f":{port}" in start("--host", "0.0.0.0", "--port", str(port)).stdout.readline()
     url = f"http://127.0.0.1:{port}"
     assert httpx.get(f"{url}/models", timeout=PATIENCE_S).status_code == 401
     assert httpx.get(f"{url}/models", headers={"X-API-Key": key}, timeout=PATIENCE_S).status_code == 200

@@ -107,8 +107,7 @@ def test_the_whole_decision_is_calibrated_for_its_numbers_of_samples(
     ]
     assert answer["matches"][0]["match"]
     turned = {"model": "voices", "left": body["right"], "right": body["left"]}
-    again = deployment.http.post("/match?fpr=0.1", json=turned).json()
-    assert again["operating_point"] == point
+    assert deployment.http.post("/match?fpr=0.1", json=turned).json()["operating_point"] == point
     plain = deployment.http.post(
         "/match?fpr=0.1",
         json={"model": "voices", "left": strangers[0, 0].tolist(), "right": strangers[0, 1].tolist()},
@@ -231,10 +230,8 @@ def test_points_and_files_are_scored_and_decided(digits_deployment: RunningServe
         "/match?fpr=0.1", json={"model": "digits:1", "left": X[:3].tolist(), "right": X[3:6].tolist()}
     ).json()
     scores = [one["score"] for one in expected["matches"]]
-    scored = deployment.cli("similarity", left, right, *at, "--json")
-    assert json.loads(scored.stdout)["scores"] == scores
-    decided = deployment.cli("match", left, right, "--fpr", "0.1", *at, "--json")
-    reported = json.loads(decided.stdout)
+    assert json.loads(deployment.cli("similarity", left, right, *at, "--json").stdout)["scores"] == scores
+    reported = json.loads(deployment.cli("match", left, right, "--fpr", "0.1", *at, "--json").stdout)
     assert reported["model"] == expected["model"]
     assert reported["operating_point"] == expected["operating_point"]
     words = ["match" if one["match"] else "different" for one in expected["matches"]]

@@ -68,8 +68,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The ``bin`` folder of an environment in which the built wheel is installed."""
     work = tmp_path_factory.mktemp("wheel")
     (work / "source").mkdir()
-    wheel = built(copy_of_the_sources(work / "source"), work)
-    place = environment_with(wheel, work / "env")
+    place = environment_with(built(copy_of_the_sources(work / "source"), work), work / "env")
     (site,) = (place.parent / "lib").glob("python*/site-packages")
     # Equal sources take the checkout's machine code: a service that starts would compile for half a minute.
     for code in (ROOT / "pairmark").rglob("*.nb[ic]"):

@@ -67,8 +67,7 @@ def test_a_sample_of_a_population_is_bounded_for_every_number_of_different_pairs
 
 
 def test_no_blocks_no_answer() -> None:
-    bound = FiniteSample(above=np.zeros(1), n=0, n_matched=0, different_share=1.0)
-    assert bound.smallest(0.95) is None
+    assert FiniteSample(above=np.zeros(1), n=0, n_matched=0, different_share=1.0).smallest(0.95) is None
 
 
 def test_wilson() -> None:
@@ -113,14 +112,12 @@ def test_floor_and_refusal(fpir: float, probes: int) -> None:
 
 
 def strangers(rng: np.random.Generator, gallery: np.ndarray, n: int) -> np.ndarray:
-    probes = rng.standard_normal((n, gallery.shape[1]))
-    return (probes @ gallery.T).max(axis=1)
+    return (rng.standard_normal((n, gallery.shape[1])) @ gallery.T).max(axis=1)
 
 
 def test_coverage_in_this_gallery_and_of_the_naive_quantile() -> None:
     rng = np.random.default_rng(1)
-    gallery = rng.standard_normal((100, 6))
-    truth = np.sort(strangers(rng, gallery, 100_000).astype(np.float32))
+    truth = np.sort(strangers(rng, rng.standard_normal((100, 6)), 100_000).astype(np.float32))
     n, exact, naive = 400, 0, 0
     for _ in range(n):
         best = truth[rng.integers(0, truth.size, 120)]
@@ -137,8 +134,7 @@ def test_mated_probes() -> None:
     assert point.fnir == np.mean(np.array([10.0, 97.5, 200.0, 300.0]) <= point.threshold)
     assert point.fnir_interval is not None
     assert point.as_dict()["fnir_interval"] == list(point.fnir_interval)
-    again = GalleryCalibration.from_state(*calibration.to_state())
-    assert again.operating_point(0.1) == point
+    assert GalleryCalibration.from_state(*calibration.to_state()).operating_point(0.1) == point
     arrays, meta = calibration.to_state()
     with pytest.raises(ValueError, match=r"gallery's calibration has state version 99.*upgrade"):
         GalleryCalibration.from_state(arrays, {**meta, "state_version": 99})
@@ -159,8 +155,7 @@ def test_bad_input_is_named() -> None:
 
 @pytest.mark.parametrize(("fpir", "n"), [(0.05, 400), (0.1, 120), (0.02, 300)])
 def test_the_bound_is_clopper_and_pearsons_at_the_strangers_above(fpir: float, n: int) -> None:
-    best = np.random.default_rng(2).random(n)
-    point = GalleryCalibration(best, gallery_size=5).operating_point(fpir)
+    point = GalleryCalibration(np.random.default_rng(2).random(n), gallery_size=5).operating_point(fpir)
     above = round(point.observed_fpir * n)
     assert point.fpir_upper_bound == pytest.approx(min(fpir, beta.ppf(0.95, above + 1, n - above)), rel=1e-9)
 
@@ -225,8 +220,7 @@ def test_one_person_behind_all_false_positives_is_not_enough() -> None:
     scores[first == 0] += 1
     units = np.stack([first, second], axis=1)
     table = bootstrap_table(pair_sample(scores, np.zeros(first.size), units), n_replicates=1_000)
-    lowest = scores[first == 0].min()
-    assert not table.admitted[table.thresholds > lowest].any()
+    assert not table.admitted[table.thresholds > scores[first == 0].min()].any()
     even = bootstrap_table(
         pair_sample(np.random.default_rng(0).random(first.size), np.zeros(first.size), units),
         n_replicates=1_000,

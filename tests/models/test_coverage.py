@@ -134,8 +134,7 @@ def test_the_best_of_several_versions_keeps_a_simultaneous_promise() -> None:
         for number in range(1, versions + 1):
             # Independent pairs: one version by itself breaks its promise in all of the 10 % that it may.
             same = np.arange(700) >= 500
-            scores = (rng.standard_normal(same.size) + 2 * same).astype(np.float32)
-            made = Calibration.fit(scores, same)
+            made = Calibration.fit((rng.standard_normal(same.size) + 2 * same).astype(np.float32), same)
             for name, point in (
                 ("pointwise", made.operating_point(fpr, 0.9)),
                 ("simultaneous", made.operating_point(fpr, 0.9, simultaneous=True, candidate=number)),

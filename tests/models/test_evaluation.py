@@ -80,8 +80,7 @@ def test_weights_are_repetitions() -> None:
 
 def test_equal_error_rate_and_its_words() -> None:
     scores = np.array([4.0, 3, 2, 1, 3.5, 2.5, 1.5, 0.5])
-    same = np.array([1, 1, 1, 1, 0, 0, 0, 0])
-    metrics = pair_report(scores, same, random_state=0).metrics
+    metrics = pair_report(scores, np.array([1, 1, 1, 1, 0, 0, 0, 0]), random_state=0).metrics
     assert metrics["eer"]["value"] == pytest.approx(0.5)
     perfect = pair_report(np.array([2.0, 2, 1, 1]), np.array([1, 1, 0, 0]), random_state=0).metrics
     assert (perfect["eer"]["value"], perfect["auc"]["value"]) == (0, 1)
@@ -104,8 +103,7 @@ def test_report_is_small_complete_and_repeatable(world: People | Classes) -> Non
     assert report.metrics == made(2).metrics
     assert report.fpr.size <= 1_000
     fpr, _, _ = roc_curve_pairs(drawn.scores, drawn.same, units=drawn.units)
-    lowest = np.unique(fpr[fpr > 0])[:10]
-    assert np.isin(lowest, report.fpr).all()
+    assert np.isin(np.unique(fpr[fpr > 0])[:10], report.fpr).all()
     for name in ("auc", "eer"):
         low, high = report.metrics[name]["interval"]
         assert low <= report.metrics[name]["value"] <= high
@@ -278,12 +276,10 @@ def test_rows_are_compared_by_groups():
 
 
 def test_neighbours_rank_as_their_region_does_and_the_constant_as_the_majority():
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(300, 2))
+    X = np.random.default_rng(0).normal(size=(300, 2))
     Y = np.where(X[:, :1] > 0, [[0.0, 1.0, 2.0]], [[2.0, 1.0, 0.0]])
     Y[:10, 1] = np.nan
-    queries = np.array([[3.0, 0.0], [-3.0, 0.0]])
-    found = ranking_baselines(X, Y, queries)
+    found = ranking_baselines(X, Y, np.array([[3.0, 0.0], [-3.0, 0.0]]))
     np.testing.assert_array_equal(found["borda of neighbours"], [[0, 1, 2], [2, 1, 0]])
     assert (found["constant"][0] == found["constant"][1]).all()
     most = [[0.0, 1.0, 2.0]] if (X[:, 0] > 0).mean() > 0.5 else [[2.0, 1.0, 0.0]]
@@ -344,8 +340,7 @@ def test_intervals_hold_as_often_as_they_say(grouped: bool) -> None:
 
 def people(n: int, rows: int, width: int = 32) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(0)
-    centres = rng.normal(size=(n, width))
-    X = np.repeat(centres, rows, axis=0) + 0.5 * rng.normal(size=(n * rows, width))
+    X = np.repeat(rng.normal(size=(n, width)), rows, axis=0) + 0.5 * rng.normal(size=(n * rows, width))
     return X.astype(np.float32), np.repeat(np.arange(n), rows)
 
 

@@ -196,8 +196,7 @@ class TestPairScorers:
         keep = np.random.default_rng(0).permutation(len(i))[:800]
         i, j = i[keep], j[keep]
         same = y[i] == y[j]
-        plain = build(spec).fit_pairs(X[i], X[j], same)
-        assert np.isfinite(plain.pair_score(X[i], X[j])).all()
+        assert np.isfinite(build(spec).fit_pairs(X[i], X[j], same).pair_score(X[i], X[j])).all()
         weight = np.where(np.arange(len(i)) % 3 == 0, 0.0, 1.0)
         weighted = build(spec).fit_pairs(X[i], X[j], same.astype(int), sample_weight=weight)
         assert np.isfinite(weighted.pair_score(X[i], X[j])).all()
@@ -320,8 +319,7 @@ class TestLabelRankers:
         assert same.predict(X).tobytes() == fitted(spec).predict(X).tobytes()
 
     def test_two_labels_and_many(self, spec: Any) -> None:
-        two = build(spec).fit(X, Y[:, :2])
-        assert set(two.predict(X).ravel()) == {0.0, 1.0}
+        assert set(build(spec).fit(X, Y[:, :2]).predict(X).ravel()) == {0.0, 1.0}
         wide = np.argsort(np.argsort(np.hstack([Y * (i + 1) % 7 for i in range(4)]), axis=1), axis=1)
         assert build(spec).fit(X[::5], wide[::5]).predict(X[:3]).shape == (3, 20)
 
@@ -356,8 +354,7 @@ class TestLabelRankers:
 
     def test_few_rows_are_enough(self, spec: Any) -> None:
         for n in (1, 2):
-            model = build(spec).fit(X[:n], Y[:n])
-            assert (np.sort(model.predict(X[:2]), axis=1) == np.arange(5)).all()
+            assert (np.sort(build(spec).fit(X[:n], Y[:n]).predict(X[:2]), axis=1) == np.arange(5)).all()
 
     def test_the_seed_decides_not_the_number_of_threads(self, spec: Any) -> None:
         many = np.repeat(X, 40, axis=0)

@@ -63,8 +63,7 @@ def test_scaling_never_exceeds_the_permanent_and_falls_with_every_hit(
     start = np.exp(-rng.random(n) * math.log(1 / (1 - shrink)))
     for bound in (lower(hits, shrink), lower(hits, shrink, start)):
         assert bound <= exact
-    more = np.minimum(1.0, hits + (rng.random((n, n)) < 0.3))
-    assert lower(more, shrink) <= lower(hits, shrink) + 2e-3
+    assert lower(np.minimum(1.0, hits + (rng.random((n, n)) < 0.3)), shrink) <= lower(hits, shrink) + 2e-3
 
 
 def matchings(units: list[int]) -> Iterator[list[tuple[int, int]]]:
@@ -114,8 +113,7 @@ def test_the_lowest_admitted_threshold_is_found() -> None:
     drawn = People(m=60, per=1, effect=0.5, n_pairs=5_000, step=0.1).draw(np.random.default_rng(0))
     sample = pair_sample(drawn.scores, drawn.same, drawn.units)
     thresholds, above = sample.different.steps()
-    graph = ScoredGraph.of(sample, thresholds)
-    bound = AllPairs(graph, above)
+    bound = AllPairs(ScoredGraph.of(sample, thresholds), above)
     for fpr, parts in ((0.2, ONE), (0.3, ((0.8, 0.999), (0.2, 0.8)))):
         admitted = [at for at in range(above.size) if bound.admits(at, fpr, math.log(10), parts)]
         assert admitted == list(range(len(admitted)))
@@ -263,8 +261,7 @@ def test_matchings_are_blind_to_scores_and_labels() -> None:
 
 def partial_list(protocol: str, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Units and labels of some of the pairs of 40 samples, or people: so few that orders of matching them differ."""
-    rng = np.random.default_rng(seed)
-    units = rng.permutation(np.stack(np.triu_indices(40, 1), axis=1))[:60]
+    units = np.random.default_rng(seed).permutation(np.stack(np.triu_indices(40, 1), axis=1))[:60]
     if protocol == "closed-set":
         return units, np.arange(60) < 5
     return np.concatenate([units, np.repeat(np.arange(40), 2).reshape(40, 2)]), np.arange(100) >= 60

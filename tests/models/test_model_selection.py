@@ -225,13 +225,11 @@ def test_missing_values_and_explanations_go_through(tmp_path: Path) -> None:
     pipeline = make_pipeline(StandardScaler(), SimilarityAuto(candidates=["plda"])).fit(rows, Y)
     model = reloaded(pipeline, tmp_path / "whole")
     assert np.isfinite(model.pair_score(rows[:50], rows[50:])).all()
-    told = model.explain(rows[:1], rows[7:8])
-    assert told["learner"] == model._kind
+    assert model.explain(rows[:1], rows[7:8])["learner"] == model._kind
 
 
 def test_columns_names_are_those_of_the_first_step(tmp_path: Path) -> None:
-    pd = pytest.importorskip("pandas")
-    frame = pd.DataFrame(RAW, columns=["a", "b", "c", "d"])
+    frame = pytest.importorskip("pandas").DataFrame(RAW, columns=["a", "b", "c", "d"])
     model = reloaded(make_pipeline(StandardScaler(), MetricSimilarity()).fit(frame, Y), tmp_path / "whole")
     with pytest.raises(ValueError, match="feature names"):
         model.pair_score(frame[["b", "a", "c", "d"]], frame)

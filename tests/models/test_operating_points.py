@@ -158,8 +158,7 @@ def test_threshold_falls_and_bound_holds_as_the_rate_rises(method: str) -> None:
 
 def edge_mean(values: np.ndarray, units: np.ndarray) -> float:
     """Average within each pair of units, then over pairs of units, by hand."""
-    ends = np.sort(units, axis=1)
-    edge = np.unique(ends, axis=0, return_inverse=True)[1].ravel()
+    edge = np.unique(np.sort(units, axis=1), axis=0, return_inverse=True)[1].ravel()
     return float(np.mean(np.bincount(edge, weights=values) / np.bincount(edge)))
 
 
@@ -362,8 +361,7 @@ def test_units_that_hardly_differ_are_told() -> None:
 
 def test_a_band_holds_at_all_of_its_steps() -> None:
     world = People(m=400, effect=0.4, n_pairs=20_000)
-    drawn = world.draw(np.random.default_rng(3))
-    calibration = fitted(drawn)
+    calibration = fitted(world.draw(np.random.default_rng(3)))
     band = calibration.fpr_band(0.95)
     assert band is not None
     assert (np.diff(band.thresholds) < 0).all()
@@ -461,8 +459,7 @@ def test_an_estimate_from_few_negative_pairs_has_an_interval_and_a_stricter_thre
 
 
 def test_what_more_people_bring_is_told_from_these_scores() -> None:
-    world = People(m=130, n_pairs=20_000)
-    calibration = fitted(world.draw(np.random.default_rng(0)))
+    calibration = fitted(People(m=130, n_pairs=20_000).draw(np.random.default_rng(0)))
     table = tpr_by_people(calibration, 0.05)
     assert [row["people"] for row in table] == [130, 230, 330, 530]
     tpr = [row["tpr"] for row in table]

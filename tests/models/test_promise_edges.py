@@ -150,8 +150,7 @@ def test_a_stored_calibration_keeps_its_origin() -> None:
         Calibration.fit(scores, same, population=50_000),
     ):
         arrays, meta = made.to_state()
-        again = Calibration.from_state(arrays, meta)
-        assert again.operating_point(0.3) == made.operating_point(0.3)
+        assert Calibration.from_state(arrays, meta).operating_point(0.3) == made.operating_point(0.3)
         with pytest.raises(ValueError, match="origin is not produced by fit"):
             Calibration.from_state(arrays, {**meta, "origin": "mine"})
 

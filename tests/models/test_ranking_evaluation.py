@@ -38,8 +38,7 @@ def by_hand(reported: np.ndarray, seen: np.ndarray) -> tuple[list[float], list[f
 
 
 def test_metrics_equal_counting_by_hand() -> None:
-    rng = np.random.default_rng(0)
-    truth = np.argsort(rng.random((80, 5)), axis=1).astype(float)
+    truth = np.argsort(np.random.default_rng(0).random((80, 5)), axis=1).astype(float)
     reported = with_ties(sample_mallows(truth, 0.8, random_state=1), 0.8, random_state=2)
     seen = with_missing(with_ties(truth, 0.7, random_state=3), 0.6, random_state=4)
     metrics = ranking_metrics(reported, seen)
@@ -98,8 +97,7 @@ def test_splits_keep_groups_whole_and_refuse_too_few() -> None:
 
 @pytest.mark.parametrize(("n", "k", "levels"), [(200, 2, 9), (200, 6, 3), (100, 12, 100), (3, 40, 5)])
 def test_equals_tau_b(n: int, k: int, levels: int) -> None:
-    rng = np.random.default_rng(k)
-    a, b = rng.integers(0, levels, (2, n, k)).astype(float)
+    a, b = np.random.default_rng(k).integers(0, levels, (2, n, k)).astype(float)
     with np.errstate(invalid="ignore"):
         expected = [kendalltau(x, y).statistic for x, y in zip(a, b, strict=True)]
     np.testing.assert_allclose(kendall_tau(a, b), expected, atol=1e-12)

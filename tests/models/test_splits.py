@@ -126,15 +126,13 @@ def test_held_out_pairs_are_distinct_and_labelled(
 def test_everything_is_scored_when_it_fits() -> None:
     y = np.repeat(np.arange(6), 4)
     for protocol in ("open-set", "closed-set"):
-        pairs = held_out_pairs(y, protocol=protocol, n_pairs=10_000, random_state=0)
-        assert len(pairs) == 24 * 23 // 2
+        assert len(held_out_pairs(y, protocol=protocol, n_pairs=10_000, random_state=0)) == 24 * 23 // 2
 
 
 def test_every_pair_of_identities_weighs_the_same_while_they_fit() -> None:
     y = np.repeat(np.arange(20), [2, 9] * 10)
     pairs = held_out_pairs(y, protocol="open-set", n_pairs=1_200, random_state=0)
-    different = np.sort(pairs.units[~pairs.same], axis=1)
-    edges, rows = np.unique(different, axis=0, return_counts=True)
+    edges, rows = np.unique(np.sort(pairs.units[~pairs.same], axis=1), axis=0, return_counts=True)
     assert edges.shape[0] == 190
     assert rows.min() >= 4
     assert rows.max() - rows.min() <= 1
@@ -322,8 +320,7 @@ def test_no_fold_shares_a_unit_or_a_block_with_what_it_learns_from(
         own = listed.units[folds.scored[sides[folds.scored, 0] == number]]
         assert not np.intersect1d(listed.units[learned], own).size
         assert not np.intersect1d(folds.block[listed.units[learned]], folds.block[own]).size
-    again = fold_pairs(listed.units, same, listed.usable)
-    np.testing.assert_array_equal(again.fold, folds.fold)
+    np.testing.assert_array_equal(fold_pairs(listed.units, same, listed.usable).fold, folds.fold)
 
 
 def test_few_pairs_cross_between_folds_of_a_list_made_by_a_rule() -> None:
@@ -419,8 +416,7 @@ def test_a_sample_is_distinct_true_and_of_both_kinds(y: list[int], n_pairs: int,
     if 0 < n_same < total:
         assert pairs.same.any()
         assert not pairs.same.all()
-    again = sample_pairs(labels, n_pairs, random_state=seed)
-    assert as_set(again) == as_set(pairs)
+    assert as_set(sample_pairs(labels, n_pairs, random_state=seed)) == as_set(pairs)
 
 
 def test_pairs_of_a_kind_are_drawn_uniformly() -> None:

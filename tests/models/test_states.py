@@ -60,8 +60,7 @@ def saved(variant: str) -> Artefact:
     spec = KINDS[kind]
     small = {**SMALL, **OF_KIND.get(kind, {})}
     known = {name: value for name, value in small.items() if name in spec.params.model_fields}
-    model = spec.estimator(**{**known, **params}).fit(X[::2], target(spec)[::2])
-    return artefact_of(model)
+    return artefact_of(spec.estimator(**{**known, **params}).fit(X[::2], target(spec)[::2]))
 
 
 def artefact_of(model: Any) -> Artefact:
@@ -146,8 +145,7 @@ def held_by(array: np.ndarray, values: tuple[int, ...]) -> list[int]:
 @pytest.mark.parametrize("variant", VARIANTS)
 class TestStates:
     def test_what_was_saved_is_loaded_and_answers_alike(self, variant: str, tmp_path: Path) -> None:
-        model = restore_learner(saved(variant))
-        pairmark.save(model, tmp_path / "model")
+        pairmark.save(restore_learner(saved(variant)), tmp_path / "model")
         again = read_artefact(tmp_path / "model")
         for mine, theirs in zip(answers(saved(variant)), answers(again), strict=True):
             assert mine.tobytes() == theirs.tobytes()
@@ -248,8 +246,7 @@ class TestKnownAttacks:
     def test_a_cycle_through_cells_is_refused(self) -> None:
         artefact = saved("similarity-forest")
         cells = np.array(artefact.arrays["cells"])
-        inner = np.flatnonzero(cells[:, 2] >= 0)
-        cells[inner[1], 2] = 0
+        cells[np.flatnonzero(cells[:, 2] >= 0)[1], 2] = 0
         with pytest.raises(ArtefactError, match=r"'cells'|'node_"):
             restore_learner(changed(artefact, "cells", cells))
 

@@ -145,8 +145,7 @@ def test_the_draw_repeats_and_keeps_to_its_budget() -> None:
     assert len(one) <= 5_000 * 1.3
     for name in ("index", "left", "right", "same", "units"):
         assert getattr(one, name).tobytes() == getattr(two, name).tobytes()
-    other = subject_pairs(who, 4, 2, n_pairs=5_000, random_state=8)
-    assert other.index.tobytes() != one.index.tobytes()
+    assert subject_pairs(who, 4, 2, n_pairs=5_000, random_state=8).index.tobytes() != one.index.tobytes()
 
 
 def test_people_of_one_unit_are_never_paired_as_different() -> None:
@@ -164,10 +163,8 @@ def test_too_few_samples_say_what_there_is() -> None:
 
 
 def test_a_calibration_counts_people_not_draws() -> None:
-    who = np.repeat(np.arange(60), 8)
-    pairs = subject_pairs(who, 5, 1, n_pairs=20_000)
+    pairs = subject_pairs(np.repeat(np.arange(60), 8), 5, 1, n_pairs=20_000)
     scores = np.random.default_rng(0).normal(size=len(pairs)) + 3 * pairs.same
     made = Calibration.fit(scores, pairs.same, pairs.units, protocol="open-set")
-    point = made.operating_point(0.2)
-    assert point.n_units == 60
+    assert made.operating_point(0.2).n_units == 60
     assert made.smallest_fpr()["finite-sample"] == pytest.approx(1 - 0.05 ** (1 / 30), rel=0.02)

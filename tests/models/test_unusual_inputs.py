@@ -49,8 +49,7 @@ def test_what_people_are_called_plays_no_part(learner: Plda, seed: int) -> None:
     X, y = people(seed=seed)
     scores = learner.fit(X, y).pair_score(X[::2], X[1::2])
     for names in ([f"p{number}" for number in y], [f"{97 * number % 101:03d}" for number in y], -y):
-        renamed = learner.fit(X, np.array(names)).pair_score(X[::2], X[1::2])
-        np.testing.assert_array_equal(renamed, scores)
+        np.testing.assert_array_equal(learner.fit(X, np.array(names)).pair_score(X[::2], X[1::2]), scores)
 
 
 @pytest.mark.parametrize("learner", LEARNERS, ids=lambda learner: type(learner).__name__)
@@ -252,8 +251,7 @@ def test_rows_of_nothing_but_nan_are_refused(model: Any, n_empty: int) -> None:
 
 def test_a_forest_cuts_what_is_missing_off() -> None:
     """What is missing tells people apart here, and nothing else does."""
-    rng = np.random.default_rng(1)
-    rows = rng.standard_normal((180, 3)).astype(np.float32)
+    rows = np.random.default_rng(1).standard_normal((180, 3)).astype(np.float32)
     rows[Y % 2 == 0, 0] = np.nan
     model = SimilarityForest(n_estimators=10, max_features=None).fit(rows, Y)
     odd, even = np.flatnonzero(Y % 2), np.flatnonzero(Y % 2 == 0)

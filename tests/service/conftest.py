@@ -89,8 +89,7 @@ class Deployment:
 
     def train(self, **changes: Any) -> int:
         """Submit and run one job in this process; returns the version."""
-        job = self.queue.submit(self.request(**changes))
-        claim = self.queue.leases.claim("test", job_id=job.id)
+        claim = self.queue.leases.claim("test", job_id=self.queue.submit(self.request(**changes)).id)
         assert claim is not None
         return Trainer(self.db, self.blobs, self.settings).run(claim)
 

@@ -298,8 +298,7 @@ def test_galleries_through_the_client(client: Client, digits: np.ndarray) -> Non
     assert client.request("GET", "/galleries/from-client/items/c%2F3").json()["subject"] is None
     listed = client.pages("/galleries/from-client/items", subject="s1")
     assert [item["id"] for item in listed] == sorted(ids[1::3])
-    reported_of = client.verify("from-client", "s1", digits[1], fpr=0.2)
-    assert reported_of["items"] == 10
+    assert client.verify("from-client", "s1", digits[1], fpr=0.2)["items"] == 10
     assert client.erase("from-client", id="c/3")["items"] == 1
     assert client.erase("from-client", subject="s1")["items"] == 10
     assert client.gallery("from-client")["items"] == 20

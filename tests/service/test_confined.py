@@ -73,8 +73,7 @@ def test_what_a_file_may_become_follows_its_size() -> None:
 
 
 def test_batches_arrive_as_they_were_read(tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    vectors = rng.normal(size=(20_000, 4)).astype(np.float32)
+    vectors = np.random.default_rng(0).normal(size=(20_000, 4)).astype(np.float32)
     vectors[17_000, 2] = np.nan
     ids = np.array([f"i{at}" for at in range(20_000)])
     ids[3] = ids[2]

@@ -58,8 +58,7 @@ def test_trees_really_grow_on_the_cluster_and_a_cancelled_fit_leaves_it_idle(
         if "2 of" in stage:
             raise Stopped
 
-    rng = np.random.default_rng(0)
-    X, y = rng.normal(size=(600, 8)).astype(np.float32), np.repeat(np.arange(120), 5)
+    X, y = np.random.default_rng(0).normal(size=(600, 8)).astype(np.float32), np.repeat(np.arange(120), 5)
     forest = SimilarityForest(**{**SMALL_FOREST, "n_estimators": 400, "n_pairs": 2_000})
     with Client(cluster[0], timeout=30) as client:
         client.wait_for_workers(2, timeout=60)

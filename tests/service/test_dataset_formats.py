@@ -71,8 +71,6 @@ def test_csv_parquet_npz_and_svmlight_of_the_same_data_are_the_same(
     (tmp_path / "digits.csv").write_bytes(text)
     svm = io.BytesIO()
     dump_svmlight_file(X, y, svm, zero_based=False)
-    sparse_npz = io.BytesIO()
-    sparse.save_npz(sparse_npz, sparse.csr_array(X))
     table = parquet(f"SELECT * FROM read_csv('{tmp_path}/digits.csv')")
     csr = sparse.csr_array(X)
     sent = [

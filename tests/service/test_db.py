@@ -253,8 +253,7 @@ def test_an_older_embedded_database_is_copied_then_migrated_and_that_is_said(new
         assert copy.revision() == "0004"
         with copy.read() as session:
             assert session.get(DatasetName, "kept") is not None
-    again = pairmark(url, tmp_path, "keys", "list")
-    assert again.stderr == ""
+    assert pairmark(url, tmp_path, "keys", "list").stderr == ""
 
 
 @pytest.fixture

@@ -183,8 +183,7 @@ def test_nobody_is_called_by_a_word_for_no_value(deployment, word):
 
 
 def test_what_is_promised_at_upload_is_what_the_version_keeps(deployment):
-    added = deployment.upload("some", *people(200, 3))
-    reported = added.promise
+    reported = deployment.upload("some", *people(200, 3)).promise
     assert (reported.protocol, reported.units, reported.calibration_units) == ("open-set", 200, 50)
     job = deployment.queue.submit(
         deployment.request(dataset="some", model="some", params={}, learner="similarity-forest")
@@ -261,11 +260,9 @@ def test_a_target_leaves_thirty_people_to_test_on_where_it_can(people_there: int
 
 @pytest.mark.parametrize("share", [0.25, 0.4983])
 def test_plan_and_dataset_name_one_number_of_people(share: float) -> None:
-    planned = CliRunner().invoke(app, ["plan", "--fpr", "0.001", "--json"])
-    plan = json.loads(planned.output)
+    plan = json.loads(CliRunner().invoke(app, ["plan", "--fpr", "0.001", "--json"]).output)
     promise = expected_guarantee(2_400, share, protocol="open-set", calibration_units=598)
-    total = plan["needs"][0]["dataset_people"]
-    assert total == 2_400 + promise.more_units == 11_980
+    assert plan["needs"][0]["dataset_people"] == 2_400 + promise.more_units == 11_980
     assert plan["text"].startswith(
         "0.1 %: 11,980 people in the dataset; with the target rate 0.1 % half of them, 5,990"
     )
@@ -391,8 +388,7 @@ def test_a_column_that_is_no_feature_groups_people(deployment: Deployment, kind:
     X, y = people(40, 5)
     types = {"x0": "number", "site": "category"} if "records" in kind else None
     request = DatasetRequest(name="sited", identity="y", keep=["site"], columns=types)
-    added = deployment.datasets.add(sited_file(kind, X, y), request)
-    assert added.features == 6
+    assert deployment.datasets.add(sited_file(kind, X, y), request).features == 6
     if "records" in kind:
         learner = {"learner": "fellegi-sunter", "params": {}, "promote": False}
     else:

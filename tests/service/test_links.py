@@ -490,8 +490,7 @@ def in_process(capfd: pytest.CaptureFixture[str], *words: Any) -> str:
     """What the command ``link`` says on standard error; it ends well where that is nothing."""
     with pytest.raises(SystemExit) as ended:
         main(["link", *map(str, words)])
-    said = " ".join(capfd.readouterr().err.replace("│", " ").split())
-    return said if ended.value.code else ""
+    return " ".join(capfd.readouterr().err.replace("│", " ").split()) if ended.value.code else ""
 
 
 def test_options_without_their_table_or_file_are_refused_and_pairs_are_text_of_any_encoding(
@@ -598,8 +597,7 @@ def test_a_trained_model_gets_candidates_by_all_words_that_there_is_room_for() -
         titles = [f"item{row % 20} color{row % 7} size{row % 3} part{row}" for row in range(200)]
         connection.register("given", {"row": np.arange(200), "c0": np.array(titles, dtype=object)})
         connection.execute("CREATE TABLE source AS FROM given")
-        field = LinkField("title", "text")
-        found = engine.Linking(connection, [field], [200], budget=budget, **scoring)
+        found = engine.Linking(connection, [LinkField("title", "text")], [200], budget=budget, **scoring)
         found.run()
         return found
 

@@ -467,8 +467,7 @@ def test_entities_are_merged_and_split_by_hand_and_stay_so(client: Client, colum
     one, other = [*before][:2]
     large = next(name for name, records in before.items() if len(records) > 2 and name not in (one, other))
     leaving = before[large][1:]
-    merged = asked(client, "POST", path, json={"merge": [one, other]})
-    assert merged["entities"] == first["entities"] - 1
+    assert asked(client, "POST", path, json={"merge": [one, other]})["entities"] == first["entities"] - 1
     asked(client, "POST", path, json={"split": large, "records": leaving})
     now = entities_of(client, first)
     assert {*now[one]} == {*before[one], *before[other]}
@@ -479,8 +478,7 @@ def test_entities_are_merged_and_split_by_hand_and_stay_so(client: Client, colum
         frozenset(records) for records in now.values()
     }
     assert list(client.pages(f"/links/{again['id']}/changes")) == []
-    unedited = client.link("edited")
-    assert len(entities_of(client, unedited)) == len(before)
+    assert len(entities_of(client, client.link("edited"))) == len(before)
     for wrong, said in (
         ({"merge": [one, "nobody"]}, "'nobody' is neither an entity"),
         ({"split": one, "records": [*now[one]]}, "not all"),
@@ -525,8 +523,7 @@ def test_a_new_record_is_resolved_to_its_entity_and_kept_where_asked(
     assert any(row["right"] == "c9" for row in rows_of(client, made))
     change = {"entity": name, "change": "joined", "records": ["c9"], "entities": []}
     assert list(client.pages(f"{path}/changes")) == [change]
-    link = asked(client, "GET", f"{path}/links/{records[1]}/c9")
-    assert link["decision"] == "match"
+    assert asked(client, "GET", f"{path}/links/{records[1]}/c9")["decision"] == "match"
     again = client.link("resolved", previous=made["id"])
     assert any("not in the tables are kept: 2" in note for note in again["notes"])
     assert entities_of(client, again)[name] == [*records, "c9"]
@@ -617,8 +614,7 @@ def test_the_console_shows_links_entities_and_two_records_side_by_side(
     row = rows_of(client, found)[0]
     html = {"Accept": "text/html"}
     listed = client.request("GET", "/console/links", headers=html).text
-    newest = client.request("GET", "/links", params={"limit": 1}).json()["items"][0]
-    assert newest["id"] in listed
+    assert client.request("GET", "/links", params={"limit": 1}).json()["items"][0]["id"] in listed
     assert 'data-api="POST /links"' in listed
     path = f"/console/links/{found['id']}"
     page = client.request("GET", path, params={"left": row["left"], "right": row["right"]}, headers=html).text
@@ -907,8 +903,7 @@ def test_command_and_service_read_a_messy_table_alike(
         "id": "new",
     }
     for _ in range(2):
-        answer = asked(client, "POST", f"/links/{both['id']}/resolve", json=adding)
-        assert answer["added"] == "new"
+        assert asked(client, "POST", f"/links/{both['id']}/resolve", json=adding)["added"] == "new"
     joined = [each for each in client.pages(f"/links/{both['id']}/entities") if "new" in each["records"]]
     assert all(each["tables"].count(2) == 1 for each in joined)
     assert asked(client, "GET", f"/links/{both['id']}")["records"] == both["records"] + 1

@@ -118,8 +118,7 @@ def test_a_restored_place_is_the_same_to_the_bit(
     place: Place, elsewhere: Elsewhere, tmp_path: Path, migrated: bool
 ) -> None:
     file = tmp_path / "a.zip"
-    made = place.back_up(file)
-    assert made["damaged"] == {}
+    assert place.back_up(file)["damaged"] == {}
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     there = elsewhere(migrated=migrated)
     reported = there.restore(file, "--keys", "keep")

@@ -74,8 +74,7 @@ def test_what_is_neither_as_good_nor_worse_is_undecided_and_says_what_would_deci
 
 def test_who_learned_from_everything_is_compared_by_its_own_folds(deployment):
     X, y = people(60, 4)
-    rng = np.random.default_rng(1)
-    ends = rng.integers(0, y.size, (3_000, 2))
+    ends = np.random.default_rng(1).integers(0, y.size, (3_000, 2))
     ends = np.concatenate([ends, np.stack([np.arange(239), np.arange(1, 240)], axis=1)])
     listed = dict.fromkeys((int(a), int(b)) for a, b in ends if a != b)
     lines = [f"{a},{b},{int(y[a] == y[b])}" for a, b in listed]

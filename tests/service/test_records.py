@@ -335,8 +335,7 @@ class TestServing:
         assert {("surname",), ("weight",)} <= {tuple(cost["missing"]) for cost in costs}
         assert all(cost["tpr"] is None or 0 <= cost["tpr"] <= 1 for cost in costs)
         assert all(cost["fpr"] == complete["fpr"] for cost in costs)
-        page = served.http.get(path, headers={"Accept": "text/html"}).text
-        assert "Records that lack columns" in page
+        assert "Records that lack columns" in served.http.get(path, headers={"Accept": "text/html"}).text
 
     def test_precision_recall_and_f1_are_measured_with_a_curve(self, served: RunningServer) -> None:
         for model in ("customers", "encoded"):

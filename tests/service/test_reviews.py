@@ -227,8 +227,7 @@ def test_hours_with_too_many_are_thinned_evenly(reviews: Reviews, database: Data
     record(database, model_id, 200, per_hour=100)
     take(recorder, model_id, 50, ReviewPolicy(per_hour=100))
     write(recorder)
-    made = reviews.create(asked())
-    assert made.population == 2_250
+    assert reviews.create(asked()).population == 2_250
     with database.read() as session:
         assert session.scalar(select(func.count()).select_from(KeptDecision)) <= 100
         lowest = session.scalar(select(func.min(DecisionCount.chance)))

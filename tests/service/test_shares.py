@@ -21,8 +21,7 @@ def test_a_request_stands_behind_few_of_another_owner_and_none_is_lost() -> None
         gone = flood[6]
         await asyncio.sleep(0)
         gone.cancel()
-        other = asyncio.create_task(answer(turns, "b", "b"))
-        await asyncio.gather(other, *flood, return_exceptions=True)
+        await asyncio.gather(asyncio.create_task(answer(turns, "b", "b")), *flood, return_exceptions=True)
         # Nothing is left behind: who comes later begins at once.
         await asyncio.sleep(0)
         await asyncio.wait_for(answer(turns, "a", "later"), 5)

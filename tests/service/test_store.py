@@ -27,8 +27,7 @@ pytestmark = pytest.mark.each_database
 
 def uncalibrated(deployment, version=1):
     """Register a copy of a version without its calibration, as an import from elsewhere may be."""
-    row = deployment.store.row("faces", version)
-    new = ModelVersion(**row.values() | {"job_id": None})
+    new = ModelVersion(**deployment.store.row("faces", version).values() | {"job_id": None})
     with deployment.db.write() as session:
         return deployment.store.register(session, "faces", new, None, promote=None, actor="test").version
 
@@ -239,8 +238,7 @@ def test_a_promise_for_whichever_is_chosen_counts_every_version(deployment: Depl
     fourth = deployment.store.calibrations.calibrate("faces", trained, "strangers")
     assert deployment.store.ledger_number(fourth.id) == 4
     # Jobs enter what they hold out of their own dataset.
-    own = deployment.store.version("faces", trained).calibration_id
-    assert deployment.store.ledger_number(own) == 2
+    assert deployment.store.ledger_number(deployment.store.version("faces", trained).calibration_id) == 2
 
 
 def outside(first: int, n: int) -> dict[str, Any]:

@@ -61,8 +61,7 @@ def test_a_job_gives_a_served_calibrated_version_with_its_lineage(deployment):
     calibration, reported = deployment.store.calibrations.load(version.calibration_id)
     assert reported.protocol == calibration.protocol == "open-set"
     assert reported.dataset_sha256 == dataset.sha256
-    point = calibration.operating_point(0.5)
-    assert point.n_units == version.facts["parts"]["calibration_identities"]
+    assert calibration.operating_point(0.5).n_units == version.facts["parts"]["calibration_identities"]
     roc = deployment.store.reports.roc("faces", 1)
     assert roc.fpr[0] == roc.tpr[0] == 0.0
     assert roc.fpr[-1] == roc.tpr[-1] == 1.0
@@ -83,8 +82,7 @@ def test_the_held_out_people_are_in_no_other_part(deployment):
     report = read_artefact(deployment.blobs.folder(row(deployment, 1).report))
     trained = report.arrays["trained_rows"]
     assert np.isin(data.row_hashes[split.train], trained).all()
-    held_out = np.concatenate([split.calibration, split.test])
-    assert not np.isin(data.row_hashes[held_out], trained).any()
+    assert not np.isin(data.row_hashes[np.concatenate([split.calibration, split.test])], trained).any()
     assert report.arrays["trained_identities"].size == parts["train_identities"]
 
 
@@ -210,8 +208,7 @@ def test_groups_are_not_torn_apart(deployment):
     for group in range(60):
         assert len(set(in_training[np.asarray(data.groups) == group])) == 1
     # One sample of a session stands for it, so no more units than held-out sessions.
-    version = deployment.store.version("grouped", 1)
-    assert version.calibrations[0].summary["n_units"] == 15
+    assert deployment.store.version("grouped", 1).calibrations[0].summary["n_units"] == 15
 
 
 def test_data_that_is_too_small_fails_with_advice_and_leaves_nothing(deployment):
@@ -270,8 +267,7 @@ def test_a_list_that_is_cut_is_cut_by_people(deployment, listing):
     pairs = whole_dataset(data, protocol="open-set", n_pairs=1_000, random_state=0, listing=listing)
     edges = np.unique(np.sort(pairs.units[~pairs.same], axis=1), axis=0)
     assert len(edges) > 900
-    heavy = (edges < 20).all(axis=1).mean()
-    assert abs(heavy - 190 / 1_770) < 0.03
+    assert abs((edges < 20).all(axis=1).mean() - 190 / 1_770) < 0.03
     assert pairs.listing == "random-people"
 
 
@@ -325,8 +321,7 @@ def test_the_hardest_pairs_are_those_of_brute_force(noisy):
         noisy.request(dataset="noisy", model="noisy", learner="metric", params={"metric": "euclidean"})
     )
     claim = noisy.queue.leases.claim("test", job_id=job.id)
-    loaded = Trainer(noisy.db, noisy.blobs, noisy.settings)._load(claim)
-    test = split(loaded).parts.test
+    test = split(Trainer(noisy.db, noisy.blobs, noisy.settings)._load(claim)).parts.test
     X = np.asarray(noisy.datasets.load(dataset.id).X, dtype=np.float64)
     scores = -np.linalg.norm(X[test.left] - X[test.right], axis=1)
     point = noisy.store.calibrations.load(noisy.store.version("noisy", 1).calibration_id)[0].operating_point(
@@ -423,8 +418,7 @@ def test_a_csv_becomes_a_ranker_with_metrics_on_rows_it_never_saw(deployment):
     tau = version.metrics["kendall_tau"]
     assert tau["interval"][0] <= tau["value"] <= tau["interval"][1]
     assert tau["value"] > 0.75 > version.metrics["constant_kendall_tau"]["value"]
-    forest = deployment.store.load("weather", 1)
-    assert kendall_tau(forest.predict(sample.X), sample.truth).mean() > 0.75
+    assert kendall_tau(deployment.store.load("weather", 1).predict(sample.X), sample.truth).mean() > 0.75
 
 
 def test_what_cannot_be_learned_from_is_refused_with_a_reason(deployment):

@@ -216,8 +216,7 @@ def test_roles_are_inferred_and_the_upload_matches_the_preview(deployment):
 
 
 def test_the_number_of_people_is_exact(deployment):
-    content = faces(n=400, rows=6)
-    reported = look(deployment, content)
+    reported = look(deployment, faces(n=400, rows=6))
     assert {column.name: column.distinct for column in reported.columns}["person"] == reported.n_labels == 400
 
 
@@ -267,8 +266,7 @@ def test_a_table_with_text_is_read_as_records(deployment):
         "who": "identity", "a": "id", "city": "category", "age": "number", "born": "date",
     }  # fmt: skip
     assert seen.problem is None
-    added = add(deployment, identity="who")
-    assert deployment.datasets.load(added.id).schema is not None
+    assert deployment.datasets.load(add(deployment, identity="who").id).schema is not None
     # Numbers alone are vectors.
     assert add(deployment, identity="who", exclude=["city", "age", "born"]).features == 1
     empty = {"identity": "who", "exclude": ["city", "born"]}

@@ -143,8 +143,7 @@ def kill_the_child(worker, quick, job_id, attempt):
 
 def test_the_job_of_a_killed_child_is_tried_again(quick, start):
     job_id = submit(quick, params=SECONDS_LONG)
-    worker = start()
-    child = kill_the_child(worker, quick, job_id, 1)
+    child = kill_the_child(start(), quick, job_id, 1)
     until(lambda: quick.queue.get(job_id).state == "succeeded", "the job succeeds")
     job = quick.queue.get(job_id)
     assert [one.outcome for one in job.attempts] == ["lost", "succeeded"]

@@ -228,8 +228,7 @@ def test_a_default_setting_is_left_for_one_that_is_ahead_beyond_chance(
 ) -> None:
     task = Graded({0.0: [0.5, 0.6, 0.6, 0.5], 1.0: other})
     candidate = Candidate(name="logistic", kind="metric", grid=({"shrinkage": 0.0}, {"shrinkage": 1.0}))
-    race = Race(task, fprs=(0.1,), shared={"n_jobs": 1})
-    (found,) = race.run([candidate])
+    (found,) = Race(task, fprs=(0.1,), shared={"n_jobs": 1}).run([candidate])
     assert found.params == {"shrinkage": chosen}
     assert found.rates.shape == (8, 1)
 
@@ -483,10 +482,8 @@ def test_folds_that_find_every_pair_leave_room_for_what_few_rows_cannot_show() -
 
 
 def test_a_scale_rises_with_the_rank_among_negative_pairs() -> None:
-    negative = np.random.default_rng(0).normal(size=5_000)
-    scale = scale_of(negative)
-    scores = np.array([-1e3, -2.0, 0.0, 1.0, 2.33, 10.0, 1e3])
-    values = np.interp(scores, scale["knots"], scale["values"])
+    scale = scale_of(np.random.default_rng(0).normal(size=5_000))
+    values = np.interp(np.array([-1e3, -2.0, 0.0, 1.0, 2.33, 10.0, 1e3]), scale["knots"], scale["values"])
     assert (np.diff(values) > 0).all()
     assert values[4] == pytest.approx(np.log(100), abs=0.2)
     constant = scale_of(np.zeros(9))

@@ -73,8 +73,7 @@ def test_groups_keep_the_rate_without_columns_too() -> None:
     names[who % 10 == 0] = ""
     grouped = replace(pairs, groups=names[np.stack([pairs.left, pairs.right], axis=1)])
     scores = CellScorer().score_pairs(cells, pairs.left, pairs.right)
-    made = Calibration.of_pairs(scores, cells, grouped)
-    calibration = Calibration.from_state(*made.to_state())
+    calibration = Calibration.from_state(*Calibration.of_pairs(scores, cells, grouped).to_state())
     whole = without_columns(calibration, lacking(0), CellScorer()).whole
     plain = without_columns(Calibration.of_pairs(scores, cells, pairs), lacking(0), CellScorer()).whole
     point, alone = whole.operating_point(0.1), plain.operating_point(0.1)
@@ -219,8 +218,7 @@ def test_records_come_back_as_they_were_and_damaged_ones_are_refused() -> None:
 
 
 def test_a_long_list_of_all_pairs_keeps_its_origin_without_columns() -> None:
-    rng = np.random.default_rng(8)
-    cells, _ = record_people(230, rng, samples=1)
+    cells, _ = record_people(230, np.random.default_rng(8), samples=1)
     left, right = np.triu_indices(230, 1)
     listed = HeldOutPairs(
         left=left,

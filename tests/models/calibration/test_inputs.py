@@ -238,8 +238,7 @@ def test_one_person_of_nearer_rows_who_sends_half_raises_no_alarm() -> None:
     ("d", "directions", "within"), [(3, 1, 100), (6, 1, 100), (16, 1, 400), (16, 2, 200), (6, 2, 200)]
 )
 def test_an_embedder_that_collapses_is_told(d: int, directions: int, within: int) -> None:
-    random = np.random.default_rng(2)
-    rows = crowd(1_500, 1, d, random)
+    rows = crowd(1_500, 1, d, np.random.default_rng(2))
     middle = rows.mean(axis=0)
     axes = np.linalg.svd(rows - middle, full_matrices=False)[2][:directions]
     flat = (rows - middle) @ axes.T @ axes

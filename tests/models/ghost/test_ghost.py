@@ -206,8 +206,7 @@ class TestLearning:
         assert min(model.loss_curve_) >= 0
 
     def test_it_ends_when_it_no_longer_gets_better(self) -> None:
-        model = Ghost(random_state=0, max_iter=2_000).fit(X, y)
-        assert len(model.loss_curve_) < 2_000
+        assert len(Ghost(random_state=0, max_iter=2_000).fit(X, y).loss_curve_) < 2_000
 
     def test_large_data_are_learned_in_parts(self) -> None:
         A, classes = noisy(300)

@@ -138,16 +138,14 @@ def test_a_level_uses_one_feature() -> None:
         if trees.feature[node] >= 0:
             depth[trees.left[node]] = depth[trees.right[node]] = depth[node] + 1
     for level in range(6):
-        used = set(trees.feature[(depth == level) & (trees.feature >= 0)])
-        assert len(used) == 1
+        assert len(set(trees.feature[(depth == level) & (trees.feature >= 0)])) == 1
 
 
 @pytest.mark.parametrize("split", ["breiman", "level"])
 def test_honest_leaves_hold_none_of_the_rows_that_chose_their_splits(split: str) -> None:
     X, Y = some_rankings(200, 4, 4, seed=5)
     trees = LabelRankingTree(split=split, honest=True, random_state=0).fit(X, Y).trees_
-    reached = np.unique(trees.members)
-    assert reached.size == 100
+    assert np.unique(trees.members).size == 100
     assert (np.diff(trees.member_start)[_reachable_leaves(trees)] > 0).all()
     assert np.isfinite(LabelRankingTree(split=split, honest=True, random_state=0).fit(X, Y).predict(X)).all()
 
@@ -167,8 +165,7 @@ def test_depth_and_sub_sampling_are_kept() -> None:
     X, Y = some_rankings(300, 4, 5, seed=7)
     model = LabelRankingForest(n_estimators=5, max_samples=0.5, bootstrap=False, random_state=0).fit(X, Y)
     assert np.diff(model.trees_.member_start[model.trees_.roots]).tolist() == [150] * 4
-    shallow = LabelRankingTree(max_depth=2, random_state=0).fit(X, Y)
-    assert (shallow.trees_.feature < 0).sum() == 4
+    assert (LabelRankingTree(max_depth=2, random_state=0).fit(X, Y).trees_.feature < 0).sum() == 4
 
 
 def test_incomplete_rankings_cost_little() -> None:
@@ -223,8 +220,7 @@ def test_pairs_are_what_the_classifier_learns_from_rows_that_show_both() -> None
     X, Y = rankings()
     Y = np.where(np.random.default_rng(1).random(Y.shape) < 0.3, np.nan, Y)
     Y[np.isnan(Y).all(axis=1)] = np.arange(4)
-    model = PairwiseLabelRanker(estimator=LogisticRegression()).fit(X, Y)
-    sure = before(model, X)
+    sure = before(PairwiseLabelRanker(estimator=LogisticRegression()).fit(X, Y), X)
     for i, j in [(0, 1), (2, 3), (1, 3)]:
         both = np.isfinite(Y[:, i]) & np.isfinite(Y[:, j])
         alone = LogisticRegression().fit(X[both], Y[both, i] < Y[both, j])
@@ -253,8 +249,7 @@ def test_unseen_pairs_are_named_and_even() -> None:
     with pytest.warns(UserWarning, match=r"no training row orders the labels \(0, 2\), \(0, 3\), \(1, 3\)"):
         model = PairwiseLabelRanker().fit(X, Y)
     assert sorted(model.unseen_pairs_.tolist()) == [[0, 2], [0, 3], [1, 3]]
-    even = before(model, X)
-    assert (even[:, [0, 0, 1], [2, 3, 3]] == 0.5).all()
+    assert (before(model, X)[:, [0, 0, 1], [2, 3, 3]] == 0.5).all()
     assert (model.predict(X)[:, 0] == 0).all()
 
 
@@ -299,8 +294,7 @@ def test_validation_on_noise_finds_nothing() -> None:
 def test_where_features_tell_nothing_the_one_ranking_for_all_stays(share_missing: float) -> None:
     rng = np.random.default_rng(5)
     X = rng.standard_normal((240, 6)).astype(np.float32)
-    common = np.linspace(1.5, -1.5, 6)
-    Y = positions_of(common + rng.standard_normal((240, 6)))
+    Y = positions_of(np.linspace(1.5, -1.5, 6) + rng.standard_normal((240, 6)))
     learned = np.where(rng.random((120, 6)) < share_missing, np.nan, Y[:120])
     learned[np.isnan(learned).all(axis=1), 0] = 0
     model = LabelRankingAuto(candidates=["constant", "forest", "logistic"], random_state=0).fit(

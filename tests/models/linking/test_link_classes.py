@@ -263,10 +263,8 @@ def to_register(seed, doubles=0.0, n=400):
     nulls = np.where(random.random(n) < doubles, random.normal(4, 1, n), random.normal(0, 1, n))
     has_partner = np.arange(n) < n // 2
     query = np.concatenate([np.arange(n), np.arange(n)[has_partner]])
-    score = np.concatenate([chance, true[has_partner]])
-    found = expected_links(query, score, n, nulls, 0.05, likely=2.5)
-    false = found.is_link[:n].sum()
-    return false / max(found.is_link.sum(), 1), found.is_link[n:].mean(), found.doubles
+    found = expected_links(query, np.concatenate([chance, true[has_partner]]), n, nulls, 0.05, likely=2.5)
+    return found.is_link[:n].sum() / max(found.is_link.sum(), 1), found.is_link[n:].mean(), found.doubles
 
 
 def test_the_mean_share_of_false_links_is_what_was_asked_for():

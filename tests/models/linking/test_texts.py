@@ -106,8 +106,7 @@ def test_unusual_texts_are_answered(words):
 
 def test_texts_serve_where_no_two_columns_tell_things_apart():
     n = 200
-    titles = offers(n // 2)
-    shared = {"title": titles, "brand": [WORDS[at % 7] for at in range(n)]}
+    shared = {"title": offers(n // 2), "brand": [WORDS[at % 7] for at in range(n)]}
     products = [LinkField("title", "text"), LinkField("brand", "category")]
     assert "'title'" in texts_or_columns(source(shared), products)
     people = {

@@ -106,8 +106,7 @@ def test_a_saved_one_scores_and_searches_the_same(
         loaded.pair_score(rows[:30], rows[30:60]).tobytes()
         == model.pair_score(rows[:30], rows[30:60]).tobytes()
     )
-    index = model.index(rows)
-    index.save(tmp_path / "index")
+    model.index(rows).save(tmp_path / "index")
     ids, scores = loaded.top_k(rows[:4], loaded.open_index(tmp_path / "index"), 3)
     assert ids[:, 0].tolist() == [0, 1, 2, 3]
     assert scores.tobytes() == model.top_k(rows[:4], rows, 3)[1].tobytes()

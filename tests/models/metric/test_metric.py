@@ -77,8 +77,7 @@ def test_equal_and_empty_vectors_have_defined_scores(name: str) -> None:
     elif name != "dot":
         assert itself.tolist() == [0.0] * len(LEFT)
         assert not np.signbit(itself).any()
-    huge = np.full((1, 21), 3e18, dtype=np.float32)
-    assert np.isfinite(model.pair_score(huge, LEFT)).all()
+    assert np.isfinite(model.pair_score(np.full((1, 21), 3e18, dtype=np.float32), LEFT)).all()
 
 
 def test_sparse_rows_in_any_order_and_with_doubles_are_taken() -> None:

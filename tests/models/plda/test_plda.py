@@ -70,8 +70,7 @@ def test_subjects_of_several_samples_are_scored_exactly() -> None:
         assert score == pytest.approx(expected, rel=1e-4, abs=1e-3)
     back = fitted().subject_score([X[part] for part in right], [X[part] for part in left])
     assert back.tobytes() == got.tobytes()
-    one_to_many = fitted().subject_score([X[left[0]]], [X[part] for part in right])
-    assert one_to_many[0] == got[0]
+    assert fitted().subject_score([X[left[0]]], [X[part] for part in right])[0] == got[0]
 
 
 def test_latent_coordinates_have_the_covariances_that_the_model_says() -> None:
@@ -114,8 +113,7 @@ def test_cross_validation_finds_what_skewed_features_need() -> None:
 @pytest.mark.parametrize("n_people", [2, 3, 4, 10])
 def test_few_identities_and_shared_classes_work(n_people: int) -> None:
     A, y = people(n_people, 12, seed=2)
-    model = Plda().fit(A[::2], y[::2])
-    scores = model.score_against(A[1::2], A[1::2])
+    scores = Plda().fit(A[::2], y[::2]).score_against(A[1::2], A[1::2])
     same = y[1::2][:, None] == y[1::2][None]
     assert scores[same].mean() > scores[~same].mean()
 
@@ -128,8 +126,7 @@ def test_as_many_rows_as_identities_and_one_are_enough_to_learn() -> None:
 
 
 def test_more_features_than_rows_are_reduced_inside() -> None:
-    rng = np.random.default_rng(1)
-    wide = rng.standard_normal((D, 400)).astype(np.float32)
+    wide = np.random.default_rng(1).standard_normal((D, 400)).astype(np.float32)
     A, y = people(20, 6, seed=4)
     model = Plda(marginals="raw", length_norm=False, random_state=1).fit(X @ wide, Y)
     assert model.settings_["n_components"] <= 256
@@ -138,10 +135,8 @@ def test_more_features_than_rows_are_reduced_inside() -> None:
 
 def test_pairs_that_join_points_make_identities() -> None:
     left, right = np.triu_indices(Y.size, 1)
-    rng = np.random.default_rng(0)
-    kept = rng.permutation(left.size)[:6_000]
-    chain = np.flatnonzero((Y[left] == Y[right]) & (right == left + 1))
-    kept = np.concatenate([kept, chain])
+    kept = np.random.default_rng(0).permutation(left.size)[:6_000]
+    kept = np.concatenate([kept, np.flatnonzero((Y[left] == Y[right]) & (right == left + 1))])
     left, right = left[kept], right[kept]
     model = Plda(**PLAIN).fit_pairs(X[left], X[right], Y[left] == Y[right])
     A = people(30, 6, seed=8)[0]

@@ -115,8 +115,7 @@ def test_weights_and_scores_follow_the_paper() -> None:
     for at in range(len(rules)):
         column = X[:, rules.features[at, 0]]
         h = (column != 0) & (column > rules.low[at, 0]) & (column <= rules.high[at, 0])
-        D = pair_matrix(y, H)
-        r = (D * (h[None, :].astype(float) - h[:, None])).sum()
+        r = (pair_matrix(y, H) * (h[None, :].astype(float) - h[:, None])).sum()
         assert rules.alpha[at] == pytest.approx(0.5 * np.log((1 + r) / (1 - r)), abs=1e-9)
         H += rules.alpha[at] * h
     model = RankBoostKernel(n_estimators=8, criterion="r", random_state=0).fit(X, y)

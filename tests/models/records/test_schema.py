@@ -282,8 +282,7 @@ def test_numbers_of_one_unit_are_numbers_and_the_row_is_named(cells: list[str], 
     assert found.schema.read({"value": cells})[:, 0].tolist() == numbers
     # Requests are read as files are.
     assert found.schema.records([{"value": cell} for cell in cells])[:, 0].tolist() == numbers
-    again = declare_schema(declaration(found.schema))
-    assert again == found.schema
+    assert declare_schema(declaration(found.schema)) == found.schema
     with pytest.raises(RecordError, match="expected a number"):
         found.schema.records([{"value": "5 miles"}])
 

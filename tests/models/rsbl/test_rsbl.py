@@ -145,8 +145,7 @@ def test_probabilities_are_calibrated_and_name_the_predicted_class() -> None:
     noise, coin = rng.standard_normal((120, 5)), rng.integers(0, 2, 120)
     sure = RSBL(depth=1, k_max=3).fit(noise, coin).predict_proba(rng.standard_normal((200, 5))).max(axis=1)
     assert sure.mean() < 0.7
-    clear = RSBL(depth=1, k_max=3).fit(X[:100], y[:100]).predict_proba(X[:100])
-    assert clear.max(axis=1).mean() > 0.9
+    assert RSBL(depth=1, k_max=3).fit(X[:100], y[:100]).predict_proba(X[:100]).max(axis=1).mean() > 0.9
 
 
 def test_it_is_a_classifier_to_scikit_learn() -> None:
@@ -205,8 +204,7 @@ def test_constant_features_repeated_rows_and_few_rows_are_no_trouble() -> None:
     model = RSBL(depth=2, k_max=3).fit(rows, y)
     plain = RSBL(depth=2, k_max=3).fit(X, y)
     assert (model.predict(rows) == plain.predict(X)).all()
-    doubled = RSBL(depth=2, k_max=3).fit(np.vstack([X, X]), np.concatenate([y, y]))
-    assert doubled.score(X, y) > 0.95
+    assert RSBL(depth=2, k_max=3).fit(np.vstack([X, X]), np.concatenate([y, y])).score(X, y) > 0.95
     tiny = RSBL(depth=2, k_max=50, n_folds=2).fit(X[48:53], y[48:53])
     assert tiny.predict(X[48:53]).shape == (5,)
     assert max(tiny.k_) <= 4
@@ -242,8 +240,7 @@ def test_features_kept_as_one_measure_as_if_they_were_several(metric: str) -> No
 
 
 def test_scores_compare_in_the_space_that_grew() -> None:
-    rng = np.random.default_rng(0)
-    rows = rng.standard_normal((60, 3)).astype(np.float32)
+    rows = np.random.default_rng(0).standard_normal((60, 3)).astype(np.float32)
     model = RSBL(depth=2, k_max=2).fit(rows, rows[:, 0] * rows[:, 1] > 0)
     H = model.transform(rows).astype(np.float64)
     unit = H / np.linalg.norm(H, axis=1, keepdims=True)

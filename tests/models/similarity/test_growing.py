@@ -57,8 +57,7 @@ def test_axes_of_listed_pairs_tell_what_no_feature_tells_and_are_saved(tmp_path:
         damaged = {**arrays, name: arrays[name][:-1]}
         with pytest.raises(ArtefactError, match="axes_"):
             SimilarityForest(n_estimators=10).from_state(damaged, facts)
-    again = forest.fit(left[:60], np.arange(60) // 2)
-    assert "axes_weights" not in again.to_state()[0]
+    assert "axes_weights" not in forest.fit(left[:60], np.arange(60) // 2).to_state()[0]
 
 
 def test_odd_columns_do_not_break_axes() -> None:

@@ -295,8 +295,7 @@ def test_processes_share_their_buckets(tmp_path: Path) -> None:
         "print(sum(rates.take('a', limit).wait_s == 0 for _ in range(10)))"
     )
     command = [sys.executable, "-c", code, str(tmp_path / "rates")]
-    reported = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert reported.stdout.strip() == "2"
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip() == "2"
 
 
 def test_a_crowd_of_names_is_bounded_and_starves_nobody(tmp_path: Path) -> None:

@@ -149,8 +149,7 @@ def test_judgements_and_outcomes_come_as_files(plain_server: RunningServer) -> N
     assert (judged.json()["judged"], judged.json()["wrong"]) == (20, 1)
     many = "\n".join(["item,same", *["x,1"] * 1_001])
     assert sent(plain_server, f"{path}/outcomes", many).status_code == 413
-    missing = sent(plain_server, f"{path}/outcomes", "same\n1\n")
-    assert "'item' is missing" in missing.json()["detail"]
+    assert "'item' is missing" in sent(plain_server, f"{path}/outcomes", "same\n1\n").json()["detail"]
 
 
 def test_a_list_of_decisions_made_elsewhere_is_reviewed_from_a_file(plain_server: RunningServer) -> None:

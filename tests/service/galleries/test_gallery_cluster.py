@@ -41,8 +41,7 @@ class Cluster:
         self.stop = self._running.close
         port = free_port()
         self.address = f"tcp://127.0.0.1:{port}"
-        scheduler = self._start("scheduler", "--host", "127.0.0.1", "--port", str(port))
-        self._running.enter_context(scheduler)
+        self._running.enter_context(self._start("scheduler", "--host", "127.0.0.1", "--port", str(port)))
         self.workers = [self.add_worker() for _ in range(2)]
 
     def add_worker(self) -> Any:
@@ -140,8 +139,7 @@ def both(
         return found, left
 
     there = view.search(queries, 12, conditions=wanted, other_search=watched, **how)
-    here = view.search(queries, 12, conditions=wanted, **how)
-    assert there == here
+    assert there == view.search(queries, 12, conditions=wanted, **how)
     assert all(counted), "the cluster was not asked"
     return there
 
@@ -152,8 +150,7 @@ def test_a_cluster_finds_what_this_machine_finds(
     deployment, cluster = world
     version = served(deployment)
     items = enrolled(galleries, "spread", version, 640)
-    rng = np.random.default_rng(4)
-    queries = rng.integers(-2, 3, (3, WIDTH)).astype(np.float32)
+    queries = np.random.default_rng(4).integers(-2, 3, (3, WIDTH)).astype(np.float32)
     hits = both(galleries, "spread", version, queries)
     scores = version.estimator.pair_score(queries[:1], np.array(list(items.values())))
     order = sorted(range(len(items)), key=lambda at: (-scores[at], list(items)[at]))[:12]

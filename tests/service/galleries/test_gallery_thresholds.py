@@ -187,8 +187,7 @@ def test_an_erased_subject_is_in_no_probe(
     # A process that held them lets go of them, without a search.
     thresholds.keep_up()
     assert not thresholds._probes
-    point = thresholds.for_rate(galleries.state("g"), model, 0.2, 0.95)[0].public
-    assert point["n_probes"] == 59
+    assert thresholds.for_rate(galleries.state("g"), model, 0.2, 0.95)[0].public["n_probes"] == 59
 
 
 def test_a_newer_calibration_replaces_the_probes_of_an_older_one(
@@ -270,8 +269,7 @@ def enrol_records(
 def search(galleries: Galleries, model: Any, settings: Settings, record: Any, **more: Any) -> dict[str, Any]:
     searches = Searches(galleries, Thresholds(galleries), settings)
     request = parse_search(json.dumps({"queries": record, "k": 5, **more}).encode(), settings)
-    answer = searches.search(galleries.state("g"), served(model), request, None).answer
-    return dict(json.loads(answer))
+    return dict(json.loads(searches.search(galleries.state("g"), served(model), request, None).answer))
 
 
 def records_of(model: Any) -> list[dict[str, Any]]:

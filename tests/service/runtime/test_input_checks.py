@@ -112,8 +112,7 @@ def test_a_restart_forgets_no_choice_and_whose_it_is(database: Database) -> None
         before.find(SCORER, owner, point, choice)
         # Killed here, or anywhere: each choice is stored as it is worked out.
     before.close()
-    again = OperatingPoints(lambda calibration_id: LoadedCalibration(made, None))
-    after = Patterns(again, used)
+    after = Patterns(OperatingPoints(lambda calibration_id: LoadedCalibration(made, None)), used)
     after.prepare(SCORER, REQUEST)
     deadline = time.monotonic() + 60
     for choice in (quiet, *many[2:]):
