@@ -38,8 +38,7 @@ def test_points_are_labelled_by_name(deployment: RunningServer) -> None:
     assert reported["model"] == {"name": "irises", "version": 1, "kind": "rsbl"}
     assert np.mean(np.array(reported["labels"]) == y) > 0.9
     for label, chances in zip(reported["labels"], reported["probabilities"], strict=True):
-        assert set(chances) == set(NAMES)
-        assert sum(chances.values()) == pytest.approx(1, abs=1e-5)
+        assert (set(chances), sum(chances.values())) == (set(NAMES), pytest.approx(1, abs=1e-5))
         assert max(chances, key=chances.__getitem__) == label
     one = deployment.http.post("/classify", json={"model": "irises:1", "features": X[3].tolist()}).json()
     assert one["labels"] == reported["labels"][3:4]
@@ -122,8 +121,7 @@ def test_embeddings_are_given_as_json_and_raw(metric: RunningServer) -> None:
     raw = http.post(
         "/embed?model=live@shadow", content=X[:7].tobytes(), headers={"content-type": RAW, "accept": RAW}
     )
-    assert raw.headers["x-pairmark-dimension"] == "64"
-    assert raw.content == X[:7].tobytes()
+    assert (raw.headers["x-pairmark-dimension"], raw.content) == ("64", X[:7].tobytes())
 
 
 def series(server: RunningServer, name: str) -> dict[str, float]:
@@ -157,8 +155,7 @@ def test_inputs_are_counted_and_held_against_calibration(metric: RunningServer) 
     ask(0 * X[:5], X[:5])
     seen = http.get("/models/live/versions/1/inputs").json()
     assert seen["unlike"] >= 5
-    assert seen["today"] == {"all": seen["rows"], "unlike": seen["unlike"]}
-    assert seen["moved"] is None
+    assert (seen["today"], seen["moved"]) == ({"all": seen["rows"], "unlike": seen["unlike"]}, None)
     # A darker camera: no row says it, all of them do.
     deadline = time.monotonic() + 30
     while "warnings" not in reported and time.monotonic() < deadline:

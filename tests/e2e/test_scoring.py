@@ -102,8 +102,7 @@ def test_a_match_is_a_score_above_the_threshold(digits_deployment: RunningServer
         json={"scores": [float(threshold), float(np.nextafter(threshold, np.float32(np.inf)))]},
     ).json()
     assert [one["match"] for one in at["matches"]] == [False, True]
-    assert at["operating_point"] == point
-    assert at["model"]["version"] == 1
+    assert (at["operating_point"], at["model"]["version"]) == (point, 1)
     raw = http.post(
         "/match?fpr=0.1&confidence=0.9",
         content=left.tobytes() + right.tobytes(),
@@ -158,8 +157,7 @@ def test_bad_vectors_name_the_field(
     )
     assert answer.headers["content-type"] == "application/problem+json"
     problem = answer.json()
-    assert problem["type"] == "/problems/invalid-input"
-    assert problem["field"] == field
+    assert (problem["type"], problem["field"]) == ("/problems/invalid-input", field)
     assert "expected" in problem["detail"] or "expects" in problem["detail"]
     assert problem["request_id"] == answer.headers["x-request-id"]
 
@@ -185,8 +183,7 @@ def test_models_that_are_not_there(
     digits_deployment: RunningServer, rows: np.ndarray, model: str, status: int, slug: str
 ) -> None:
     answer = similarity(digits_deployment, model=model, left=rows[0].tolist(), right=rows[1].tolist())
-    assert answer.status_code == status
-    assert answer.json()["type"] == f"/problems/{slug}"
+    assert (answer.status_code, answer.json()["type"]) == (status, f"/problems/{slug}")
 
 
 def test_media_types_that_are_not_read_or_written(digits_deployment: RunningServer, rows: np.ndarray) -> None:
@@ -247,8 +244,7 @@ def test_scores_made_elsewhere_are_decided_with_a_calibration(digits_deployment:
     assert http.get(made.headers["location"]).json()["id"] == identity
     answer = http.post(f"/match?fpr=0.1&calibration={identity}", json={"scores": [-9.0, 9.0]}).json()
     assert [one["match"] for one in answer["matches"]] == [False, True]
-    assert answer["model"] is None
-    assert answer["operating_point"]["calibration_id"] == identity
+    assert (answer["model"], answer["operating_point"]["calibration_id"]) == (None, identity)
     assert http.post("/match?fpr=0.1", json={"scores": [1.0]}).json()["field"] == "calibration"
     other = http.post(
         f"/match?fpr=0.1&calibration={identity}", json={"left": [0.0] * 64, "right": [1.0] * 64}
@@ -267,8 +263,7 @@ def test_auto_is_asymptotic_only_where_a_policy_allows_it(
     # Generated requests to the shared deployment may have set a policy.
     http.put("/models/digits/policy", json={"allow_asymptotic": None})
     others = http.post("/match?fpr=0.0000001", json=body).json()["alternatives"]
-    assert set(others) == {"bootstrap", "estimate"}
-    assert others["estimate"]["guarantee"] == "none"
+    assert (set(others), others["estimate"]["guarantee"]) == ({"bootstrap", "estimate"}, "none")
     estimated = http.post("/match?fpr=0.01&method=estimate", json=body).json()["operating_point"]
     assert estimated["guarantee"] == "none"
     assert not {"method", "confidence", "fpr_upper_bound"} & set(estimated)
@@ -306,8 +301,7 @@ def test_match_review_different_over_http(digits_deployment: RunningServer, rows
     for one in answer.json()["matches"]:
         score = np.float32(one["score"])
         expected = "match" if score > high else "different" if score <= low else "review"
-        assert one["decision"] == expected
-        assert one["match"] == (expected == "match")
+        assert (one["decision"], one["match"]) == (expected, expected == "match")
     raw = http.post(
         "/match?fpr=0.2&fnr=0.3&confidence=0.9",
         content=rows[:120].astype(np.float32).tobytes(),

@@ -117,8 +117,7 @@ def test_the_whole_decision_is_calibrated_for_its_numbers_of_samples(
     assert plain["calibration_id"] != point["calibration_id"]
     assert plain["tpr"] < point["tpr"]
     stored = deployment.http.get(f"/calibrations/{point['calibration_id']}").json()
-    assert stored["summary"]["samples"] == [5, 2]
-    assert stored["summary"]["parent"] == plain["calibration_id"]
+    assert (stored["summary"]["samples"], stored["summary"]["parent"]) == ([5, 2], plain["calibration_id"])
     # Named, it answers for its own class and for no other.
     named = f"/match?fpr=0.1&calibration={point['calibration_id']}"
     assert deployment.http.post(named, json=body).json()["operating_point"] == point
@@ -256,8 +255,7 @@ def test_a_refusal_says_the_same_ways_out_over_http_and_on_the_command_line(
     # First what is to be had at once, last what it takes to get the rate; each with the rate that it gives.
     assert ways[0]["command"] == f"fpr={ways[0]['fpr']:g}"
     answered(deployment.http.post(f"/match?{ways[0]['command']}", json=body))
-    assert ways[-1]["fpr"] == 0.0001
-    assert ways[-1]["units"] == problem["required_units"]["finite-sample"]
+    assert (ways[-1]["fpr"], ways[-1]["units"]) == (0.0001, problem["required_units"]["finite-sample"])
     assert all(way["fpr"] < ways[0]["fpr"] for way in ways[1:])
     at = ("--model", "digits:1", "--url", deployment.url)
     refused = deployment.cli("match", text(X[0]), text(X[1]), "--fpr", "0.0001", *at, ends=1)

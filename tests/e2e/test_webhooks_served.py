@@ -44,8 +44,7 @@ def test_a_running_service_tells_of_an_ended_job_and_of_a_promotion(
             if {"job.end", "alias.move"} <= told.keys():
                 break
             time.sleep(0.1)
-        assert told["job.end"]["resource"] == f"job:{job['id']}"
-        assert told["job.end"]["state"] == "succeeded"
+        assert (told["job.end"]["resource"], told["job.end"]["state"]) == (f"job:{job['id']}", "succeeded")
         assert told["alias.move"]["resource"] == "model:people@production"
         path = f"/webhooks/{webhook['id']}"
         other = http.post("/webhooks", json={"url": listener.url, "events": ["review.alarm"]}).json()

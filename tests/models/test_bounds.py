@@ -103,8 +103,7 @@ def test_the_bound_of_independent_rows_is_that_of_the_largest_rank() -> None:
 def test_floor_and_refusal(fpir: float, probes: int) -> None:
     best = np.random.default_rng(0).random(probes)
     point = GalleryCalibration(best, gallery_size=5).operating_point(fpir)
-    assert point.threshold == np.float32(best.max())
-    assert point.observed_fpir == 0
+    assert (point.threshold, point.observed_fpir) == (np.float32(best.max()), 0)
     with pytest.raises(InsufficientCalibrationData, match="one probe each") as refused:
         GalleryCalibration(best[1:], gallery_size=5).operating_point(fpir)
     assert refused.value.required_units == {"finite-sample": probes}

@@ -90,16 +90,14 @@ class TestPairScorers:
         a = np.array(data.draw(st.lists(vector, min_size=3, max_size=3)), dtype=np.float32)
         b = np.array(data.draw(st.lists(vector, min_size=3, max_size=3)), dtype=np.float32)
         forward, backward = fitted(spec).pair_score(a, b), fitted(spec).pair_score(b, a)
-        assert forward.dtype == np.float32
-        assert forward.tobytes() == backward.tobytes()
+        assert (forward.dtype, forward.tobytes()) == (np.float32, backward.tobytes())
         assert np.isfinite(forward).all()
 
     def test_batches_single_rows_and_galleries_score_alike(self, spec: Any) -> None:
         model = fitted(spec)
         queries, gallery = X[:3], X[40:57]
         grid = model.score_against(queries, gallery)
-        assert grid.shape == (3, 17)
-        assert grid.dtype == np.float32
+        assert (grid.shape, grid.dtype) == ((3, 17), np.float32)
         one_by_one = [[model.pair_score(q[None], g[None])[0] for g in gallery] for q in queries]
         assert grid.tobytes() == np.array(one_by_one, dtype=np.float32).tobytes()
         assert grid[2].tobytes() == model.pair_score(queries[2:3], gallery).tobytes()
@@ -401,8 +399,7 @@ class TestEveryLearner:
     def test_artefacts_hold_plain_arrays_only(self, spec: Any, tmp_path: Path) -> None:
         digest = pairmark.save(fitted(spec), tmp_path / "model")
         artefact = read_artefact(tmp_path / "model")
-        assert artefact.sha256 == digest
-        assert artefact.kind == spec.kind
+        assert (artefact.sha256, artefact.kind) == (digest, spec.kind)
         assert all(array.dtype.kind in "biufSU" for array in artefact.arrays.values())
         assert not [file.name for file in tmp_path.iterdir() if file.name.startswith(".")]
 

@@ -78,8 +78,7 @@ def test_intervals_cover_and_widen_with_dependence() -> None:
     copies = ranking_metrics(
         np.repeat(reported, 5, axis=0), np.repeat(truth, 5, axis=0), units=np.repeat(np.arange(40), 5)
     )
-    assert copies["kendall_tau"]["interval"] == pytest.approx(alone)
-    assert copies["n_units"] == 40
+    assert (copies["kendall_tau"]["interval"], copies["n_units"]) == (pytest.approx(alone), 40)
 
 
 def test_splits_keep_groups_whole_and_refuse_too_few() -> None:

@@ -119,8 +119,7 @@ def test_draws_end_when_everything_is_drawn() -> None:
 
 def test_expected_judgements_fall_and_end() -> None:
     expected = [expected_judgements(Judgements(10_000, [0] * n), 0.02, 0.95) for n in (0, 50, 100, 170)]
-    assert expected == sorted(expected, reverse=True)
-    assert expected[-1] == 0
+    assert (expected, expected[-1]) == (sorted(expected, reverse=True), 0)
     assert 130 <= expected[0] <= 200
     assert expected_judgements(Judgements(10, [1, 1, 1]), 0.1, 0.95) is None
 

@@ -470,8 +470,7 @@ vectors = arrays(np.float32, (5, 3), elements=st.floats(-1e6, 1e6, width=32))
 def test_maps_are_symmetric_and_lose_only_the_order(a: np.ndarray, b: np.ndarray) -> None:
     for name in ("diff-sum", "max-min"):
         f = pair_features(a, b, name)
-        assert f.shape == (5, 6)
-        assert f.dtype == np.float32
+        assert (f.shape, f.dtype) == ((5, 6), np.float32)
         assert (f == pair_features(b, a, name)).all()
     # Lemma 1: from |x - x'| and x + x' both values can be had back, up to their order.
     f = pair_features(a.astype(np.float64), b.astype(np.float64))

@@ -124,8 +124,7 @@ def test_every_two_people_meet_both_ways(k: int, p: int) -> None:
         whose = WHO[left[0]], WHO[right[0]]
         assert (WHO[left] == whose[0]).all()
         assert (WHO[right] == whose[1]).all()
-        assert pairs.units[at].tolist() == list(whose)
-        assert pairs.same[at] == (whose[0] == whose[1])
+        assert (pairs.units[at].tolist(), pairs.same[at]) == (list(whose), whose[0] == whose[1])
         if pairs.same[at]:
             assert not np.intersect1d(left, right).size
         else:

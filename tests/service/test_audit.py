@@ -47,13 +47,11 @@ def test_every_change_on_the_way_to_a_model_is_logged_by_who_made_it(deployment,
     ]  # fmt: skip
     assert reported[1][1] == "model:faces:1"
     moved = audit.page(action="alias.move").items[0]
-    assert moved.resource == "model:faces@production"
-    assert moved.before == {"version": 1, "revision": 1}
+    assert (moved.resource, moved.before) == ("model:faces@production", {"version": 1, "revision": 1})
     assert moved.after == {"version": 2, "revision": 2, "reason": "canary held for a week"}
     assert moved.request_id == "r-1"
     gone = audit.page(action="version.delete").items[0]
-    assert gone.after is None
-    assert gone.before["kind"] == "similarity-forest"
+    assert (gone.after, gone.before["kind"]) == (None, "similarity-forest")
 
 
 def test_keys_and_jobs_are_logged_without_their_secrets(deployment, audit, database):

@@ -52,8 +52,7 @@ def digits(digits_deployment: RunningServer) -> np.ndarray:
 def test_scores_are_equal_however_they_travel(client: Client, digits: np.ndarray) -> None:
     left, right = digits[:40], digits[40:80]
     raw = client.similarity(left, right, model="digits")
-    assert raw.dtype == np.float32
-    assert raw.shape == (40,)
+    assert (raw.dtype, raw.shape) == (np.float32, (40,))
     assert left.size + right.size >= RAW_FROM
     as_json = client.similarity(left.tolist(), right.tolist(), model="digits")
     as_sparse = client.similarity(csr_array(left), csr_array(right), model="digits")
@@ -124,8 +123,7 @@ def test_a_dataset_and_a_training_from_arrays(client: Client, digits_deployment:
         progress=lambda share, _: shares.append(share),
     )
     assert job["state"] == "succeeded"
-    assert shares == sorted(shares)
-    assert shares[-1] == 1.0
+    assert (shares, shares[-1]) == (sorted(shares), 1.0)
     assert client.version("mine", job["version"])["aliases"] == []
     assert client.promote("mine", job["version"], "mine-only")["version"] == job["version"]
     assert {"digits", "mine"} <= {model["name"] for model in client.models()}

@@ -119,8 +119,7 @@ def test_columns_without_a_name_are_numbered(datasets: Datasets) -> None:
 def test_quotes_crlf_bom_blank_lines_and_spaces_are_ordinary(datasets: Datasets) -> None:
     content = b'\xef\xbb\xbf\r\n \t\r\n"a b", c ,who\r\n 1 ,2,"x, ""y"""\r\n\r\n3,4,z\r\n5,6,"x, ""y"""\r\n'
     _, data = send(datasets, content, "a.csv", label="who")
-    assert data.feature_names == ("a b", "c")
-    assert data.identities == ('x, "y"', "z")
+    assert (data.feature_names, data.identities) == (("a b", "c"), ('x, "y"', "z"))
     np.testing.assert_array_equal(data.X, np.float32([[1, 2], [3, 4], [5, 6]]))
 
 
@@ -175,10 +174,8 @@ PAIRS = b"left,right,same,weight\n0,1,1,2\n0,2,0,0.5\n"
 def test_explicit_pairs_by_row_number(datasets: Datasets) -> None:
     out, data = send(datasets, b"x\n1\n2\n3\n", "a.csv", pairs=PAIRS)
     assert (out.n_pairs, out.n_same_pairs) == (2, 1)
-    assert data.pairs.left.tolist() == [0, 0]
-    assert data.pairs.right.tolist() == [1, 2]
-    assert data.pairs.same.tolist() == [True, False]
-    assert data.pairs.weight.tolist() == [2, 0.5]
+    assert (data.pairs.left.tolist(), data.pairs.right.tolist()) == ([0, 0], [1, 2])
+    assert (data.pairs.same.tolist(), data.pairs.weight.tolist()) == ([True, False], [2, 0.5])
 
 
 @pytest.mark.parametrize("name", [b"match", b"label"])
@@ -192,11 +189,8 @@ def test_explicit_pairs_by_row_id(datasets: Datasets) -> None:
     _, data = send(
         datasets, b"key,x\nu,1\n7,2\nv,3\n", "a.csv", pairs=b"left,right,same\nu,7,1\nv,u,0\n", id="key"
     )
-    assert data.row_ids == ("u", "7", "v")
-    assert data.pairs.left.tolist() == [0, 2]
-    assert data.pairs.right.tolist() == [1, 0]
-    assert data.pairs.weight is None
-    assert data.feature_names == ("x",)
+    assert (data.row_ids, data.pairs.left.tolist()) == (("u", "7", "v"), [0, 2])
+    assert (data.pairs.right.tolist(), data.pairs.weight, data.feature_names) == ([1, 0], None, ("x",))
 
 
 ROOT = Path(__file__).parents[2]

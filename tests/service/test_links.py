@@ -92,8 +92,7 @@ def test_duplicates_of_people_are_found_without_labels(tmp_path: Path, style: st
     identity, columns = table(N, style)
     summary, rows = linked(tmp_path, write(tmp_path / "t.csv", columns))
     assert f1(rows, identity) >= least
-    assert summary.ids == ["id"]
-    assert summary.links == len(rows) - summary.conflicts
+    assert (summary.ids, summary.links) == (["id"], len(rows) - summary.conflicts)
     assert summary.false_links.estimate < 0.02
     # An entity is called by the first of its records, which every one of its links knows.
     of = {

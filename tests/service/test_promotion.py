@@ -32,8 +32,7 @@ def test_a_worse_version_is_registered_and_does_not_take_production(deployment):
     assert message.startswith("registered faces:2, not promoted: mean TPR at FPR 10 %, 3 %")
     assert "of faces:1 in production on the same held-out data (difference -" in message
     reported = facts["promotion"]
-    assert reported["promoted"] is False
-    assert reported["against"] == 1
+    assert (reported["promoted"], reported["against"]) == (False, 1)
     assert reported["difference"] < -reported["margin"]
     assert reported["difference_interval"][1] < 0
     assert deployment.store.resolve("faces") == ("faces", 1)

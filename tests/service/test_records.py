@@ -314,8 +314,7 @@ class TestServing:
         )
         assert same.json()["scores"] == [entry["score"]]
         why = served.http.post("/explain", json=body).json()
-        assert why["compared"] == entry["compared"]
-        assert why["score"] == entry["score"]
+        assert (why["compared"], why["score"]) == (entry["compared"], entry["score"])
         # Of more choices of columns than are worked out at once none is refused.
         names = [name for name in left if name != "surname"]
         parts = [

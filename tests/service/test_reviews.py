@@ -186,8 +186,7 @@ def test_a_review_of_what_is_kept(reviews: Reviews, database: Database, model_id
     made = reviews.create(asked())
     assert (made.population, made.question) == (400, "false-matches")
     (item,) = reviews.next(made.id, "ada", 1).items
-    assert item.decision == "match"
-    assert item.left == [float(item.refs[1][1:])]
+    assert (item.decision, item.left) == ("match", [float(item.refs[1][1:])])
     done = judge_all(reviews, made.id)
     assert done.enough
     assert done.bound <= 0.02

@@ -130,8 +130,7 @@ def test_calibrating_on_what_was_trained_on_is_refused_with_a_count(deployment):
     with pytest.raises(CalibrationOverlap, match="rows that faces:1 was trained on") as refused:
         deployment.store.calibrations.calibrate("faces", 1, "people")
     trained = deployment.store.version("faces", 1).facts["parts"]["train_rows"]
-    assert refused.value.facts["rows"] == trained
-    assert len(refused.value.facts["first_rows"]) == 20
+    assert (refused.value.facts["rows"], len(refused.value.facts["first_rows"])) == (trained, 20)
     # The same people with new samples: fine for rows, not for an open-set promise.
     deployment.upload("again", *people(40, 5, seed=77))
     with pytest.raises(CalibrationOverlap, match="22 of the 40 identities") as people_seen:

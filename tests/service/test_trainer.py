@@ -46,8 +46,7 @@ def test_a_job_gives_a_served_calibrated_version_with_its_lineage(deployment):
     assert (job.state, job.version, job.progress, job.stage) == ("succeeded", 1, 1.0, "succeeded")
     version = deployment.store.version("faces", 1)
     dataset = deployment.datasets.get("people")
-    assert version.aliases == ["production"]
-    assert version.lineage.dataset_sha256 == dataset.sha256
+    assert (version.aliases, version.lineage.dataset_sha256) == (["production"], dataset.sha256)
     assert version.lineage.job == job.id
     assert version.lineage.code_version == code_version()
     assert (
@@ -333,8 +332,7 @@ def test_the_hardest_pairs_are_those_of_brute_force(noisy):
     }
     for kind, expected in wrong.items():
         found = noisy.store.reports.errors("noisy", 1, kind=kind, fpr=0.3)
-        assert found.dataset == "noisy:1"
-        assert found.threshold == point.threshold
+        assert (found.dataset, found.threshold) == ("noisy:1", point.threshold)
         assert found.of == int((test.same == (kind == "false-non-match")).sum())
         shown = [item.score for item in found.items]
         np.testing.assert_allclose(shown, expected[: len(shown)], rtol=1e-5)

@@ -70,8 +70,7 @@ def test_an_imported_version_answers_the_same(deployment, elsewhere, exported):
     )
     ours, theirs = deployment.store.version("faces", 1), elsewhere.version("copy", 1)
     assert theirs.lineage.artefact_sha256 == ours.lineage.artefact_sha256
-    assert theirs.lineage.model_extra["imported_from"] == "faces:1"
-    assert theirs.metrics == ours.metrics
+    assert (theirs.lineage.model_extra["imported_from"], theirs.metrics) == ("faces:1", ours.metrics)
     points = [
         store.calibrations.load(version.calibration_id)[0].operating_point(0.5)
         for store, version in ((deployment.store, ours), (elsewhere, theirs))

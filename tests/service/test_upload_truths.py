@@ -210,8 +210,7 @@ def test_roles_are_inferred_and_the_upload_matches_the_preview(deployment):
         reported.features,
         reported.n_labels,
     )
-    assert added.label_counts == reported.label_counts
-    assert added.promise == reported.promise
+    assert (added.label_counts, added.promise) == (reported.label_counts, reported.promise)
     assert reported.promise.units == 60
 
 
@@ -229,8 +228,7 @@ def test_a_file_that_would_be_refused_says_why_and_still_shows_its_columns(deplo
 
 def test_rankings_numbers_and_arrays(deployment):
     ranked = look(deployment, table(x=[1, 2, 3], order=["a>b>c", "b>a", "c>b>a"]))
-    assert ranked.request == {"ranking": ["order"]}
-    assert ranked.ranking_labels == ["a", "b", "c"]
+    assert (ranked.request, ranked.ranking_labels) == ({"ranking": ["order"]}, ["a", "b", "c"])
     digits = look(deployment, table(pixel=[0.5, 0.25, 0.75, 1.5], digit=[1, 2, 1, 2], target=[0, 1, 1, 0]))
     assert digits.request["label"] == "target"
     arrays = look(deployment, npz(X=np.eye(4), y=[1, 1, 2, 2], other=np.zeros(4)), "a.npz")

@@ -201,8 +201,7 @@ def test_children_get_the_workers_settings_and_no_key(tmp_path, monkeypatch):
     monkeypatch.setenv("PAIRMARK_HOME", "/elsewhere")
     settings = Settings(home=tmp_path, api_key="pm_secret", lease_s=7.0, database_url="sqlite:////x.db")
     given = child_environment(settings)
-    assert given["PAIRMARK_HOME"] == str(tmp_path)
-    assert given["PAIRMARK_LEASE_S"] == "7.0"
+    assert (given["PAIRMARK_HOME"], given["PAIRMARK_LEASE_S"]) == (str(tmp_path), "7.0")
     assert "pm_secret" not in " ".join(given.values())
     for name in list(os.environ):
         if name.startswith("PAIRMARK_"):

@@ -170,8 +170,7 @@ def test_a_settled_one_learns_the_winner_with_its_settings_and_compares_nobody()
     chosen = fitted()
     # Ten people: too few for a race that would choose the same.
     settled = chosen.settled().fit(X[:60], Y[:60])
-    assert settled.winner_ == chosen.winner_
-    assert settled.leaderboard_ == chosen.leaderboard_
+    assert (settled.winner_, settled.leaderboard_) == (chosen.winner_, chosen.leaderboard_)
     models: list[Any] = [settled.model_, chosen.model_]
     assert type(models[0]) is type(models[1])
     assert models[0].get_params() == models[1].get_params()
@@ -229,8 +228,7 @@ def test_a_default_setting_is_left_for_one_that_is_ahead_beyond_chance(
     task = Graded({0.0: [0.5, 0.6, 0.6, 0.5], 1.0: other})
     candidate = Candidate(name="logistic", kind="metric", grid=({"shrinkage": 0.0}, {"shrinkage": 1.0}))
     (found,) = Race(task, fprs=(0.1,), shared={"n_jobs": 1}).run([candidate])
-    assert found.params == {"shrinkage": chosen}
-    assert found.rates.shape == (8, 1)
+    assert (found.params, found.rates.shape) == ({"shrinkage": chosen}, (8, 1))
 
 
 @pytest.mark.parametrize(
@@ -271,8 +269,7 @@ def test_a_rate_is_shown_where_a_folds_people_can_show_it_and_without_the_optimi
     best = winner(entries)
     few = [replace(fold, test_units=np.arange(8)) for fold in FOLDS]
     line = next(line for line in leaderboard(entries, best, at, few) if line["chosen"])
-    assert line["tpr_at_fpr"]["0.003"] is None
-    assert line["validated_tpr"]["0.003"] is None
+    assert (line["tpr_at_fpr"]["0.003"], line["validated_tpr"]["0.003"]) == (None, None)
     assert line["validated_tpr"]["0.1"] < line["tpr_at_fpr"]["0.1"]
     many = next(line for line in leaderboard(entries, best, at, FOLDS) if line["chosen"])
     assert many["validated_tpr"]["0.003"] < many["tpr_at_fpr"]["0.003"]

@@ -134,8 +134,7 @@ def test_features_of_three_points_are_those_of_their_definition(name: str, how: 
 class TestGraphs:
     def test_paths_are_shortest_and_unconnected_points_count_as_far(self) -> None:
         graph = given_graph([[0, 1, 2.0], [1, 2, 3.0], [0, 2, 9.0], [3, 4, 1.0], [1, 0, 5.0]], 6, 2)
-        assert graph.paths[0, :3].tolist() == [0.0, 2.0, 5.0]
-        assert graph.facts.far == 2 * (5.0 + 9.0)
+        assert (graph.paths[0, :3].tolist(), graph.facts.far) == ([0.0, 2.0, 5.0], 2 * (5.0 + 9.0))
         assert graph.paths[0, 3] == graph.paths[5, 0] == graph.facts.far
         assert (graph.paths == graph.paths.T).all()
         assert graph.facts.top_degree == 2

@@ -284,8 +284,7 @@ def test_duplicates_of_the_register_are_told_and_cost_links_not_truth():
 @pytest.mark.parametrize("n_candidates", [0, 1])
 def test_few_candidates_are_answered(n_candidates):
     found = expected_links(np.arange(n_candidates), np.ones(n_candidates), 3, np.full(20, -np.inf), 0.5, 0.5)
-    assert found.is_link.sum() == n_candidates
-    assert found.cut == (1.0 if n_candidates else np.inf)
+    assert (found.is_link.sum(), found.cut) == (n_candidates, 1.0 if n_candidates else np.inf)
 
 
 def test_people_are_linked_to_a_register_at_the_share_that_was_asked_for():

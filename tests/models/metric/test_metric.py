@@ -132,8 +132,7 @@ def test_the_inner_product_of_embeddings_is_the_score(name: str) -> None:
     for whiten in (False, True):
         model = metric(name, whiten=whiten)
         a, b = model.transform(LEFT), model.transform(csr_array(RIGHT))
-        assert a.shape == LEFT.shape
-        assert a.dtype == np.float32
+        assert (a.shape, a.dtype) == (LEFT.shape, np.float32)
         np.testing.assert_allclose((a * b).sum(axis=1), model.pair_score(LEFT, RIGHT), rtol=1e-4, atol=1e-5)
 
 

@@ -187,8 +187,7 @@ class TestEncoder:
         dense = RecordEncoder(self.schema, n_grams=64).fit(self.cells)
         sparse = RecordEncoder(self.schema, sparse=True, n_grams=64).fit(self.cells)
         rows = dense.transform(self.cells)
-        assert rows.dtype == np.float32
-        assert rows.shape == (len(WHO), len(dense.feature_names))
+        assert (rows.dtype, rows.shape) == (np.float32, (len(WHO), len(dense.feature_names)))
         np.testing.assert_array_equal(sparse.transform(self.cells).toarray(), rows)
 
     def test_missing_cells_set_their_flag_and_nothing_else(self) -> None:

@@ -134,8 +134,7 @@ def test_every_interleaving_scores_as_a_fresh_calibration_does(
                     (mated if m is not None else best).append(b if m is None else m)
                 assert np.sort(kept.records["best"][kept.records["own_items"] == 0]).tolist() == sorted(best)
                 assert np.sort(kept.records["own"][kept.records["own_items"] > 0]).tolist() == sorted(mated)
-                assert point["gallery_size"] == len(truth)
-                assert point["n_probes"] == len(best)
+                assert (point["gallery_size"], point["n_probes"]) == (len(truth), len(best))
                 fresh = GalleryCalibration(best, gallery_size=len(truth), mated_scores=mated)
                 assert fresh.operating_point(0.4).as_dict().items() <= point.items()
                 assert float(threshold) == point["threshold"]

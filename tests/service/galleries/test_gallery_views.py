@@ -338,8 +338,7 @@ def test_nothing_of_an_erased_subject_is_left(
     assert holds(settings.home, *needles)
 
     receipt = galleries.erase("g", subject="subject-anna")
-    assert receipt.items == 1
-    assert receipt.index_blocks == (1 if in_tail else 2)
+    assert (receipt.items, receipt.index_blocks) == (1, 1 if in_tail else 2)
     assert holds(settings.home, *needles) == []
     if galleries.database.is_sqlite:
         assert receipt.database_complete
