@@ -99,7 +99,7 @@ def test_level_splits_takes_the_feature_of_least_total_error(seed: int, n: int, 
     """Algorithm 9 written out: at each level one feature, each impure cell split at its own best border."""
     d, depth = 3, 3
     X, Y = some_rankings(n, d, 3, seed, levels)
-    cells = [np.arange(n)]
+    cells, is_tied = [np.arange(n)], False
     for _ in range(depth):
         options = []
         for f in range(d):
@@ -114,15 +114,13 @@ def test_level_splits_takes_the_feature_of_least_total_error(seed: int, n: int, 
                 errors = [error(Y, a) + error(Y, b) for a, b in halves]
                 split.append(halves[int(np.argmin(errors))])
                 total += min(errors)
+                is_tied |= np.count_nonzero(np.array(errors) < min(errors) + 1e-9) > 1
             options.append((total, [one for group in split for one in group]))
-        cells = min(options, key=lambda option: option[0])[1]
-    expected = sum(error(Y, cell) for cell in cells)
+        least, cells = min(options, key=lambda option: option[0])
+        is_tied |= sum(total < least + 1e-9 for total, _ in options) > 1
     model = LabelRankingTree(split="level", max_depth=depth, random_state=0).fit(X, Y)
-    found = sum(error(Y, np.array(cell)) for cell in cells_of(model, X))
-    totals = sorted(option[0] for option in options)
-    # Where two features tie at some level, either is right, and later levels may then differ.
-    if all(b - a > 1e-9 for a, b in pairwise(totals)):
-        assert found <= expected * 1.5 + 1e-9
+    # Where two borders or features tie, either is right, and later levels may then differ.
+    assert is_tied or cells_of(model, X) == sorted(tuple(cell.tolist()) for cell in cells)
     first = LabelRankingTree(split="level", max_depth=1, random_state=0).fit(X, Y)
     one = LabelRankingTree(split="breiman", max_depth=1, random_state=0).fit(X, Y)
     assert sum(error(Y, np.array(c)) for c in cells_of(first, X)) == pytest.approx(

@@ -23,7 +23,7 @@ from pairmark.service.runtime.versions import LoadedVersion
 from pairmark.service.scoring.binary import parse_npz, parse_octets
 from pairmark.service.scoring.requests import holds_scores, parse_pairs, parse_scores
 from pairmark.service.scoring.rows import RecordRows, SparseRows, to_rows
-from tests.service.galleries.gallery_cases import of_records, served
+from tests.service.galleries.gallery_cases import served
 
 
 def version(width: int, *, takes_sparse: bool) -> LoadedVersion:
@@ -329,7 +329,7 @@ def test_a_record_without_a_cell_is_refused() -> None:
             (RecordRows([{"name": "a"}, nothing], False), "left[1]"),
         ):
             with pytest.raises(InvalidInput, match="has no cell") as refused:
-                to_rows(of_records(model), side, "left")
+                to_rows(served(model), side, "left")
             assert refused.value.facts["field"] == field
 
 
