@@ -67,21 +67,11 @@ class RunningServer:
         return self.started
 
     def cli(self, *words: str, ends: int = 0) -> subprocess.CompletedProcess[str]:
-        """Run a ``pairmark`` command, which ends so, in this deployment and process: one of its own takes a second.
-
-        The tests of the docs and of the wheel run commands as processes.
-        """
-        out, err, code = io.StringIO(), io.StringIO(), 0
-        with self.settings() as patch, redirect_stdout(out), redirect_stderr(err):
-            patch.chdir(ROOT)
-            # `main` sets this one for what it starts.
-            patch.setenv("PYTHONSAFEPATH", "1")
-            try:
-                main(list(words))
-            except SystemExit as ended:
-                code = int(ended.code or 0)
-        assert code == ends, err.getvalue()
-        return subprocess.CompletedProcess(words, code, out.getvalue(), err.getvalue())
+        """Run a ``pairmark`` command, which ends so, in this deployment."""
+        own = {name: value for name, value in self.environment.items() if name.startswith("PAIRMARK_")}
+        done = command(*words, **own)
+        assert done.returncode == ends, done.stderr
+        return done
 
     def enroll(self, gallery: str, model: str, vectors: Sequence[Any]) -> None:
         """Make a gallery of a model, with items ``i0`` of subject ``s0`` and so on."""
@@ -163,6 +153,26 @@ class RunningServer:
                 return reported
             time.sleep(0.1)
         raise AssertionError(f"job {job} did not end")
+
+
+def command(*words: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a ``pairmark`` command with these settings alone, in this process: one of its own takes two seconds.
+
+    The tests of the docs and of the wheel run commands as processes.
+    """
+    out, err, code = io.StringIO(), io.StringIO(), 0
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+        patch.chdir(ROOT)
+        for name in [name for name in os.environ if name.startswith("PAIRMARK_")]:
+            patch.delenv(name)
+        # `main` sets the second for what it starts.
+        for name, value in {**environment, "PYTHONSAFEPATH": "1"}.items():
+            patch.setenv(name, value)
+        try:
+            main([*map(str, words)])
+        except SystemExit as ended:
+            code = int(ended.code or 0)
+    return subprocess.CompletedProcess(words, code, out.getvalue(), err.getvalue())
 
 
 Place = tuple[Database, Blobs, Settings]

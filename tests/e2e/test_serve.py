@@ -19,7 +19,17 @@ import numpy as np
 import psutil
 import pytest
 
-from tests.serving import PAIRMARK, PATIENCE_S, ROOT, Serve, children_of, ended, free_port, until
+from tests.serving import (
+    PAIRMARK,
+    PATIENCE_S,
+    ROOT,
+    Serve,
+    children_of,
+    command,
+    ended,
+    free_port,
+    until,
+)
 
 
 @pytest.fixture
@@ -27,10 +37,6 @@ def environment(tmp_path: Path) -> dict[str, str]:
     """Settings of an embedded deployment under the test's folder."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PAIRMARK_")}
     return {**kept, "PAIRMARK_HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
-
-
-def command(*words: str) -> list[str]:
-    return [*PAIRMARK, *words]
 
 
 @pytest.fixture
@@ -42,7 +48,7 @@ def start(environment: dict[str, str], tmp_path: Path) -> Iterator:
         reads, writes = os.pipe()
         with (tmp_path / "log").open("w") as log, open(writes, "wb") as said:
             process: Any = subprocess.Popen(
-                command("serve", *words), cwd=ROOT, env=environment, stdout=said, stderr=log
+                [*PAIRMARK, "serve", *words], cwd=ROOT, env=environment, stdout=said, stderr=log
             )
         process.stdout = open(reads)  # noqa: SIM115
         running.append(process)
@@ -55,7 +61,7 @@ def start(environment: dict[str, str], tmp_path: Path) -> Iterator:
 
 
 def test_detached_it_returns_once_ready_and_goes_on(environment: dict[str, str], tmp_path: Path) -> None:
-    words = command("serve", "--detach", "--json", "--port")
+    words = [*PAIRMARK, "serve", "--detach", "--json", "--port"]
     started = subprocess.run(
         [*words, "0"], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=PATIENCE_S
     )
@@ -82,20 +88,18 @@ def test_detached_it_returns_once_ready_and_goes_on(environment: dict[str, str],
 def test_it_refuses_to_listen_beyond_loopback_without_a_key(environment: dict[str, str]) -> None:
     for host in ("0.0.0.0", "::"):
         refused = subprocess.run(
-            command("serve", "--host", host, "--port", "0"), env=environment, capture_output=True, text=True
+            [*PAIRMARK, "serve", "--host", host, "--port", "0"],
+            env=environment,
+            capture_output=True,
+            text=True,
         )
         assert refused.returncode == 1
         assert "pairmark keys create" in refused.stderr
 
 
 def test_beyond_loopback_every_request_needs_the_key(environment: dict[str, str], start) -> None:
-    made = subprocess.run(
-        command("keys", "create", "--scope", "admin", "--json"),
-        env=environment,
-        capture_output=True,
-        text=True,
-    )
-    key = json.loads(made.stdout)["key"]
+    home = {"PAIRMARK_HOME": environment["PAIRMARK_HOME"]}
+    key = json.loads(command("keys", "create", "--scope", "admin", "--json", **home).stdout)["key"]
     port = free_port()
     assert f":{port}" in start("--host", "0.0.0.0", "--port", str(port)).stdout.readline()
     url = f"http://127.0.0.1:{port}"

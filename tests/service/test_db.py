@@ -22,6 +22,7 @@ from pairmark.service.db import Database
 from pairmark.service.errors import InvalidInput, NotReady, SchemaMismatch, StorageFailed
 from pairmark.service.galleries.segments import GalleryDisk
 from pairmark.service.tables import Base, DatasetName, Revision
+from tests.serving import command
 
 pytestmark = pytest.mark.each_database
 
@@ -202,14 +203,17 @@ def upgraded(url: str, revision: str) -> None:
 
 
 def pairmark(url: str, home: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-P", "-m", "pairmark.service.cli", *words],
-        env={**os.environ, "PAIRMARK_DATABASE_URL": url, "PAIRMARK_HOME": str(home)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
+    """A command; one that serves is a process."""
+    place = {"PAIRMARK_DATABASE_URL": url, "PAIRMARK_HOME": str(home)}
+    if words[0] != "serve":
+        return command(*words, **place)
+    process = python(
+        "import sys; from pairmark.service.cli import main; main(sys.argv[1:])",
+        *words,
+        env=os.environ | place,
     )
+    out, err = process.communicate(timeout=120)
+    return subprocess.CompletedProcess(words, process.returncode, out, err)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -9,7 +9,6 @@ import os
 import resource
 import signal
 import subprocess
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -33,6 +32,7 @@ from pairmark.service.links.linking import link_files
 from pairmark.service.links.resolving import Resolver
 from pairmark.service.links.results import Addition, Stored, open_results, rewrite_results
 from pairmark.service.settings import Settings
+from tests.serving import PAIRMARK, command
 
 N = 3_000
 
@@ -291,18 +291,6 @@ def test_the_command_writes_links_and_says_what_it_found(
     assert summary["blocking"]["candidates_per_record"] > 0
 
 
-def run(*words: Any, **options: Any) -> subprocess.CompletedProcess[str]:
-    """The command ``link``, or another that is named first, as its own process."""
-    command = [] if words[:1] == ("resolve",) else ["link"]
-    return subprocess.run(
-        [sys.executable, "-m", "pairmark.service.cli", *command, *map(str, words)],
-        capture_output=True,
-        text=True,
-        check=False,
-        **options,
-    )
-
-
 def read(path: Path) -> list[dict[str, str]]:
     with path.open(newline="") as stream:
         return list(csv.DictReader(stream))
@@ -314,12 +302,13 @@ def test_next_week_entities_keep_their_ids_and_tables_come_back(tmp_path: Path) 
         write(tmp_path / f"{name}.csv", {c: v[:n] for c, v in columns.items()})
         for name, n in (("a", 400), ("b", 600))
     ]
-    links, home = tmp_path / "links.csv", {"env": os.environ | {"PAIRMARK_HOME": str(tmp_path / "home")}}
-    assert not run(files[0], "-o", links, **home).returncode
+    links, home = tmp_path / "links.csv", {"PAIRMARK_HOME": str(tmp_path / "home")}
+    assert not command("link", files[0], "-o", links, **home).returncode
     before = {row["left"]: row["entity"] for row in read(links) if row["decision"] == "match"}
     outs = {name: tmp_path / f"{name}.csv" for name in ("entities", "merged")}
     options = [f"--{name}={path}" for name, path in outs.items()] + ["--keep", "street:longest", "--cells"]
-    said = run(files[1], "-o", links, "--previous", links, *options, "--explain", "r1", "r2", **home)
+    again = ["link", files[1], "-o", links, "--previous", links]
+    said = command(*again, *options, "--explain", "r1", "r2", **home)
     assert not said.returncode, said.stderr
     assert "entities joined" in said.stdout
     assert "column     r1" in said.stdout
@@ -341,18 +330,18 @@ def test_next_week_entities_keep_their_ids_and_tables_come_back(tmp_path: Path) 
     assert all(by_id[row["record"]][row["column"]] == row["value"] for row in sources)
     assert [each.name for each in (tmp_path / "links.csv.pairmark").iterdir()] == ["2"]
     new = {c: [v[columns["id"].index(one["entity"])], v[0]] for c, v in columns.items() if c != "born"}
-    resolved = run("resolve", write(tmp_path / "new.csv", new), "--links", links, **home)
+    resolved = command("resolve", write(tmp_path / "new.csv", new), "--links", links, **home)
     assert not resolved.returncode, resolved.stderr
     assert resolved.stdout.splitlines()[2].split()[:2] == ["1", one["entity"]]
     # Kept, and kept once by its id.
     new["id"] = ["new0", "new1"]
     write(tmp_path / "new.csv", new)
     adding = ["resolve", tmp_path / "new.csv", "--links", links, "--add", "--id", "id"]
-    added = [run(*adding, **home) for _ in range(2)]
+    added = [command(*adding, **home) for _ in range(2)]
     assert all("match" in each.stdout and not each.returncode for each in added), added[1].stderr
-    assert not run(files[1], "-o", links, "--previous", links, **home).returncode
+    assert not command(*again, **home).returncode
     assert {row["right"] for row in read(links)} >= {*new["id"]}
-    assert run("resolve", tmp_path / "new.csv", "--links", files[0], **home).returncode == 2
+    assert command("resolve", tmp_path / "new.csv", "--links", files[0], **home).returncode == 2
 
 
 def test_what_is_judged_labels_trains_and_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -434,14 +423,13 @@ def test_a_run_that_cannot_write_or_is_told_to_end_leaves_what_was_there(tmp_pat
     file, out = write(tmp_path / "t.csv", table(600, "dependent")[1]), tmp_path / "links.csv"
     home = {"env": os.environ | {"PAIRMARK_HOME": str(tmp_path / "home"), "TMPDIR": str(tmp_path)}}
     out.write_text("what was there")
-    said = run(file, "-o", tmp_path, **home)
+    said = command("link", file, "-o", tmp_path, PAIRMARK_HOME=home["env"]["PAIRMARK_HOME"])
     assert (said.returncode, "Traceback" in said.stderr) == (2, False)
+    words = [*PAIRMARK, "link", str(file), "-o", str(out)]
     full = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (4_096, 4_096))
-    said = run(file, "-o", out, preexec_fn=full, **home)
-    assert said.returncode == 1
+    said = subprocess.run(words, preexec_fn=full, capture_output=True, text=True, check=False, **home)
+    assert (said.returncode, "Traceback" in said.stderr) == (1, False)
     assert said.stderr.splitlines()[-1].startswith("error: ")
-    assert "Traceback" not in said.stderr
-    words = [sys.executable, "-m", "pairmark.service.cli", "link", str(file), "-o", str(out)]
     with subprocess.Popen(words, stderr=subprocess.PIPE, text=True, **home) as process:
         assert process.stderr is not None
         process.stderr.readline()
@@ -468,7 +456,7 @@ def test_a_full_disk_is_not_taken_for_too_little_memory(tmp_path: Path) -> None:
 
 def test_links_are_evaluated_against_a_column_or_pairs(tmp_path: Path) -> None:
     identity, columns = table(600, "dependent")
-    home = {"env": os.environ | {"PAIRMARK_HOME": str(tmp_path / "home")}}
+    home = {"PAIRMARK_HOME": str(tmp_path / "home")}
     file = write(tmp_path / "t.csv", columns | {"who": [f"p{who}" for who in identity.values()]})
     ids = list(identity)
     some = [(a, b) for at, a in enumerate(ids) for b in ids[at + 1 : at + 40]]
@@ -476,26 +464,24 @@ def test_links_are_evaluated_against_a_column_or_pairs(tmp_path: Path) -> None:
     given = {"left": [a for a, _ in some], "right": [b for _, b in some], "same": same}
     pairs = write(tmp_path / "p.csv", given)
     for truth, basis in (("who", "identities"), (str(pairs), "pairs")):
-        said = run(file, "--truth", truth, "--column", "who:ignore", "--json", **home)
+        said = command("link", file, "--truth", truth, "--column", "who:ignore", "--json", **home)
         known = json.loads(said.stdout)["evaluation"]
         assert known["basis"] == basis
         assert 0.9 < known["decided"]["recall"][0] <= known["decided"]["recall"][2]
         assert known["by_cut"]
-    said = run(file, "--truth", "whom", **home)
+    said = command("link", file, "--truth", "whom", **home)
     assert (said.returncode, "no column is called 'whom'" in said.stderr) == (1, True)
 
 
-def in_process(capfd: pytest.CaptureFixture[str], *words: Any) -> str:
-    """What the command ``link`` says on standard error; it ends well where that is nothing."""
-    with pytest.raises(SystemExit) as ended:
-        main(["link", *map(str, words)])
-    return " ".join(capfd.readouterr().err.replace("│", " ").split()) if ended.value.code else ""
+def refused(home: Path, *words: Any) -> str:
+    """What the command ``link`` says as it refuses; nothing where it ends well."""
+    done = command("link", *words, PAIRMARK_HOME=str(home))
+    return " ".join(done.stderr.replace("│", " ").split()) if done.returncode else ""
 
 
 def test_options_without_their_table_or_file_are_refused_and_pairs_are_text_of_any_encoding(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setenv("PAIRMARK_HOME", str(tmp_path / "home"))
     file, none = write(tmp_path / "t.csv", table(100, "plain")[1]), tmp_path / "none.csv"
     for words, said in (
         (["--keep", "first:longest"], "--keep: expected it with --merged"),
@@ -504,24 +490,21 @@ def test_options_without_their_table_or_file_are_refused_and_pairs_are_text_of_a
         (["--truth", none], "--truth: there is no file"),
         (["--frequencies", none], "--frequencies: there is no file"),
     ):
-        assert said in in_process(capfd, file, *words)
+        assert said in refused(tmp_path / "home", file, *words)
     pairs = tmp_path / "pairs.csv"
     pairs.write_text("left;right\nr1;r2\n", encoding="utf-16")
-    assert in_process(capfd, file, "--truth", pairs) == ""
+    assert refused(tmp_path / "home", file, "--truth", pairs) == ""
     pairs.write_text("left,right\nr1\n")
-    assert "pairs.csv: line 2 has 1 cells" in in_process(capfd, file, "--truth", pairs)
+    assert "pairs.csv: line 2 has 1 cells" in refused(tmp_path / "home", file, "--truth", pairs)
 
 
-def test_a_pair_to_explain_is_checked_before_anything_is_linked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("PAIRMARK_HOME", str(tmp_path / "home"))
+def test_a_pair_to_explain_is_checked_before_anything_is_linked(tmp_path: Path) -> None:
     files = [write(tmp_path / f"{name}.csv", table(100, "plain")[1]) for name in "abc"]
     for ids, said in (
         (("r1", "r2"), "expected '1:r1' or '2:r1' or '3:r1'"),
         (("1:r1", "no"), "no record 'no'"),
     ):
-        assert said in in_process(capfd, *files, "-o", tmp_path / "links.csv", "--explain", *ids)
+        assert said in refused(tmp_path / "home", *files, "-o", tmp_path / "links.csv", "--explain", *ids)
         assert not (tmp_path / "links.csv").exists()
 
 
@@ -531,20 +514,17 @@ def test_a_rule_that_finds_no_candidate_is_named(tmp_path: Path) -> None:
     assert any("rule code: no two records" in note for note in notes)
 
 
-def test_tables_of_a_database_are_linked_and_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("PAIRMARK_HOME", str(tmp_path / "home"))
+def test_tables_of_a_database_are_linked_and_written(tmp_path: Path) -> None:
     file, place = write(tmp_path / "t.csv", table(300, "dependent")[1]), tmp_path / "d.db"
     with duckdb.connect(str(place)) as connection:
         connection.execute(f"CREATE TABLE people AS FROM read_csv('{file}', all_varchar=true)")
     source, targets = f"duckdb:///{place}#people", {"-o": "links", "--entities": "rows", "--merged": "merged"}
     csvs = [word for option, name in targets.items() for word in (option, tmp_path / f"{name}.csv")]
     tables = [word for option, name in targets.items() for word in (option, f"duckdb:///{place}#{name}")]
-    assert in_process(capfd, file, *csvs) == ""
+    assert refused(tmp_path / "home", file, *csvs) == ""
     # A second run takes the place of what the first one wrote.
     for _ in range(2):
-        assert in_process(capfd, source, *tables) == ""
+        assert refused(tmp_path / "home", source, *tables) == ""
         with duckdb.connect(str(place)) as connection:
             for name in (*targets.values(), "merged_sources"):
                 csv_file = tmp_path / f"{name.replace('_', '.')}.csv"
@@ -556,38 +536,33 @@ def test_tables_of_a_database_are_linked_and_written(
         ([source, "-o", f"duckdb:///{place}"], "expected #table"),
         (["postgresql://nobody@localhost:1/x#people"], "INSTALL postgres"),
     ):
-        assert said in in_process(capfd, *words)
+        assert said in refused(tmp_path / "home", *words)
 
 
-def test_tables_and_links_may_be_on_s3(
-    bucket: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("PAIRMARK_HOME", str(tmp_path / "home"))
+def test_tables_and_links_may_be_on_s3(bucket: Any, tmp_path: Path) -> None:
     file = write(tmp_path / "t.csv", table(600, "dependent")[1])
     bucket.upload_file(str(file), "in/t.csv")
-    assert in_process(capfd, "s3://bucket/in/t.csv", "-o", "s3://bucket/out/links.csv") == ""
+    assert refused(tmp_path / "home", "s3://bucket/in/t.csv", "-o", "s3://bucket/out/links.csv") == ""
     there = bucket.Object("out/links.csv").get()["Body"].read().decode()
     assert list(csv.DictReader(there.splitlines())) == linked(tmp_path, file)[1]
     for wrong, said in (("s3://bucket/in/none.csv", "S3 failed while reading"), ("s3://bucket", "no object")):
-        assert said in in_process(capfd, wrong)
+        assert said in refused(tmp_path / "home", wrong)
 
 
 def test_rules_of_the_command_are_the_only_ones_and_an_unknown_column_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setenv("PAIRMARK_HOME", str(tmp_path / "home"))
     file = write(tmp_path / "t.csv", table(600, "dependent")[1])
-    rules = ["--rule", "phone", "--rule", "first,last", "--candidates-per-record", "7"]
-    with pytest.raises(SystemExit):
-        main(["link", str(file), *rules, "--json"])
-    blocking = json.loads(capfd.readouterr().out)["blocking"]
+    rules = ["--rule", "phone", "--rule", "first,last", "--candidates-per-record", "7", "--json"]
+    said = command("link", file, *rules, PAIRMARK_HOME=str(tmp_path / "home")).stdout
+    blocking = json.loads(said)["blocking"]
     assert (blocking["rules"], blocking["at_most"]) == ([["phone"], ["first", "last"]], 7)
     for wrong, said in (
         (["--rule", "telephone"], "'telephone' is not compared; expected some of first, last"),
         (["--model", "nobody"], "there is no model 'nobody'"),
         (["-o", tmp_path / "nowhere" / "links.csv"], "there is no such folder"),
     ):
-        assert said in in_process(capfd, file, *wrong)
+        assert said in refused(tmp_path / "home", file, *wrong)
 
 
 def test_a_trained_model_gets_candidates_by_all_words_that_there_is_room_for() -> None:

@@ -34,7 +34,7 @@ from pairmark.service.processes import child_environment
 from pairmark.service.reviews.reviews import Reviews
 from pairmark.service.runtime.operating_points import OperatingPoints
 from tests.service.test_links import f1, table, write
-from tests.serving import serving
+from tests.serving import command, serving
 
 N = 900
 Rows = dict[str, list[str]]
@@ -758,20 +758,11 @@ def test_any_number_of_tables_is_linked_as_the_command_does_it(
     assert sum(same) > 0.98 * len(same) > 100
     assert {(a // 300, b // 300) for a, b in ends} >= {(0, 1), (0, 2), (1, 1), (1, 2), (2, 2)}
     assert (1, 1) not in {(row["left_table"], row["right_table"]) for row in rows}
-    files = [str(write(tmp_path / f"part{at}.csv", part)) for at, part in enumerate(parts)]
-    out = tmp_path / "links.csv"
-    words = [
-        sys.executable,
-        "-m",
-        "pairmark.service.cli",
-        "link",
-        *files,
-        "--unique",
-        files[0],
-        "-o",
-        str(out),
-    ]
-    subprocess.run(words, env=os.environ | {"PAIRMARK_HOME": str(tmp_path)}, check=True, capture_output=True)
+    files, out = (
+        [write(tmp_path / f"part{at}.csv", part) for at, part in enumerate(parts)],
+        tmp_path / "links.csv",
+    )
+    command("link", *files, "--unique", files[0], "-o", out, PAIRMARK_HOME=str(tmp_path))
     with out.open(newline="") as stream:
         written = [{**row, "score": float(row["score"])} for row in csv.DictReader(stream)]
     of = ("left", "right", "score", "left_table", "right_table")
@@ -879,13 +870,10 @@ def test_command_and_service_read_a_messy_table_alike(
     assert len(told) == len(more)
     made = client.link("messy")
     served = client.request("GET", f"/links/{made['id']}/links", headers={"Accept": "text/csv"}).content
-    out, home = tmp_path / "links.csv", {"PAIRMARK_HOME": str(tmp_path)}
-    words = ["-m", "pairmark.service.cli", "link", str(path), "-o", str(out)]
-    words += [word for each in declared.items() for word in ("--column", ":".join(each))]
-    said = subprocess.run([sys.executable, *words], env=os.environ | home, check=True, capture_output=True)
-    assert (b"49 cells, such as '31.02.19x0' in row 6, are no date" in said.stdout + said.stderr) == bool(
-        more
-    )
+    out = tmp_path / "links.csv"
+    words = [word for each in declared.items() for word in ("--column", ":".join(each))]
+    said = command("link", path, "-o", out, *words, PAIRMARK_HOME=str(tmp_path))
+    assert ("49 cells, such as '31.02.19x0' in row 6, are no date" in said.stdout + said.stderr) == bool(more)
     kinds = {each["name"]: each["kind"] for each in made["columns"]}
     assert (kinds["suburb"], kinds["born"]) == ("text", "date")
     assert len(served.splitlines()) > 100
@@ -926,14 +914,8 @@ def test_frequencies_of_elsewhere_weigh_equal_values_alike_by_command_and_servic
     assert any("the others are as frequent as in the tables" in note for note in made["notes"])
     served = client.request("GET", f"/links/{made['id']}/links", headers={"Accept": "text/csv"}).content
     out = tmp_path / "links.csv"
-    command = [sys.executable, "-m", "pairmark.service.cli", "link", str(path), "-o", str(out)]
-    for words in ([str(given)], [f"last:{given}"]):
-        subprocess.run(
-            [*command, "--frequencies", *words],
-            env=os.environ | {"PAIRMARK_HOME": str(tmp_path)},
-            check=True,
-            capture_output=True,
-        )
+    for words in ([given], [f"last:{given}"]):
+        command("link", path, "-o", out, "--frequencies", *words, PAIRMARK_HOME=str(tmp_path))
         assert served == out.read_bytes()
     # Datasets whose names are alike are two.
     firsts = write(tmp_path / "firsts.csv", {"first": ["nobody"], "frequency": ["0.1"]})
