@@ -28,7 +28,7 @@ EARLIER = "acb9ee2f"
 """The commit that others are compared with, where ``PAIRMARK_AGAINST`` (``--against``) names none."""
 PACKAGES = (
     "numpy", "numba", "scipy", "scikit-learn", "fastapi", "uvicorn", "pydantic",
-    "xgboost-cpu", "xgboost", "lightgbm", "tl2cgen", "metric-learn", "faiss-cpu", "usearch",
+    "xgboost-cpu", "xgboost", "lightgbm", "metric-learn", "faiss-cpu",
 )  # fmt: skip
 
 
