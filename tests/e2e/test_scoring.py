@@ -113,18 +113,6 @@ def test_a_match_is_a_score_above_the_threshold(digits_deployment: RunningServer
     assert raw.headers["x-pairmark-calibration-id"] == calibration
 
 
-def test_a_rate_the_data_cannot_support_is_refused(
-    digits_deployment: RunningServer, rows: np.ndarray
-) -> None:
-    body = {"left": rows[0].tolist(), "right": rows[1].tolist()}
-    problem = answered(digits_deployment.http.post("/match?fpr=0.0000001", json=body), 422).json()
-    assert problem["type"] == "/problems/insufficient-calibration-data"
-    smallest = problem["smallest_fpr"]["finite-sample"]
-    assert smallest > 1e-7
-    assert problem["required_units"]["finite-sample"] > 1000
-    answered(digits_deployment.http.post(f"/match?fpr={smallest}&method=finite-sample", json=body))
-
-
 @pytest.mark.parametrize("fpr", ["0", "1", "-1", "abc", "nan", "inf", "", "1e400", "1_0", "0x1", "2"])
 def test_rates_that_are_none(digits_deployment: RunningServer, rows: np.ndarray, fpr: str) -> None:
     body = {"left": rows[0].tolist(), "right": rows[1].tolist()}

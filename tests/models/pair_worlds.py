@@ -176,7 +176,20 @@ def _fresh(crowd: Crowd) -> NDArray[np.float32]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Photos:
+class _OfWolves:
+    """A world some of whose people match everybody."""
+
+    share: float
+
+    def true_rate(self, threshold: float) -> float:
+        return self._crowd().true_rate(threshold)
+
+    def _crowd(self) -> Crowd:
+        return Crowd(m=1, kind="wolves", share=self.share)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Photos(_OfWolves):
     """A list of pairs of photos, some of whose owners match everybody; units as a pairs file gives them."""
 
     n_people: int = 60
@@ -195,12 +208,6 @@ class Photos:
         scores = self._crowd()._scores(rng, people[person[left]], people[person[right]]) + 4.0 * same
         listed = listed_units(left, right, same, labels=person if self.named else None)
         return Scored(scores=scores.astype(np.float32), same=same, units=listed.units)
-
-    def true_rate(self, threshold: float) -> float:
-        return self._crowd().true_rate(threshold)
-
-    def _crowd(self) -> Crowd:
-        return Crowd(m=1, kind="wolves", share=self.share)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -243,7 +250,7 @@ class EndToEnd:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mislabelled:
+class Mislabelled(_OfWolves):
     """People of whom some match everybody, with false names: each has several, or some rows bear another's.
 
     Outside of what is promised: sampling units that are no people.
@@ -265,12 +272,6 @@ class Mislabelled:
         left, right = person[pairs.left], person[pairs.right]
         scores = self._crowd()._scores(rng, people[left], people[right]) + 4.0 * (left == right)
         return Scored(scores=scores.astype(np.float32), same=pairs.same, units=pairs.units)
-
-    def true_rate(self, threshold: float) -> float:
-        return self._crowd().true_rate(threshold)
-
-    def _crowd(self) -> Crowd:
-        return Crowd(m=1, kind="wolves", share=self.share)
 
 
 @lru_cache
@@ -323,7 +324,7 @@ class Grouped:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Strangers:
+class Strangers(_OfWolves):
     """Some people with names, and rows without: each of a person drawn from a population, so that some are there twice.
 
     Pairs of one person score four more, whether or not it is known that they are.
@@ -343,12 +344,6 @@ class Strangers:
         left, right = person[pairs.units].T
         scores = self._crowd()._scores(rng, people[left], people[right]) + 4.0 * (left == right)
         return Scored(scores=scores.astype(np.float32), same=pairs.same, units=pairs.units)
-
-    def true_rate(self, threshold: float) -> float:
-        return self._crowd().true_rate(threshold)
-
-    def _crowd(self) -> Crowd:
-        return Crowd(m=1, kind="wolves", share=self.share)
 
 
 World = People | Classes | Crowd | Photos | EndToEnd | Mislabelled | Strangers | Grouped

@@ -142,12 +142,9 @@ def test_mated_probes() -> None:
 
 
 def test_bad_input_is_named() -> None:
-    with pytest.raises(ValueError, match="no un-enrolled"):
-        GalleryCalibration([], gallery_size=1)
-    with pytest.raises(ValueError, match="NaN"):
-        GalleryCalibration([np.nan], gallery_size=1)
-    with pytest.raises(ValueError, match="strictly between"):
-        GalleryCalibration([0.1], gallery_size=1).operating_point(0)
+    for best, said in (([], "no un-enrolled"), ([np.nan], "NaN"), ([0.1], "strictly between")):
+        with pytest.raises(ValueError, match=said):
+            GalleryCalibration(best, gallery_size=1).operating_point(0)
     # An empty comparison is a probe that matched nothing.
     assert GalleryCalibration([-np.inf] * 60, gallery_size=1).operating_point(0.05).observed_fpir == 0
 

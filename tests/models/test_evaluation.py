@@ -159,12 +159,13 @@ def test_intervals_know_blocks_of_a_list_where_there_are_enough_of_them() -> Non
 
 
 def test_needs_both_kinds() -> None:
-    with pytest.raises(ValueError, match="no pair marked same"):
-        roc_curve_pairs([0.1, 0.2], [0, 0])
-    with pytest.raises(ValueError, match="no pair marked different"):
-        pair_report([0.1, 0.2], [1, 1])
-    with pytest.raises(ValueError, match="confidence is 1"):
-        pair_report([0.1, 0.2], [1, 0], confidence=1)
+    for same, confidence, said in (
+        ([0, 0], 0.95, "no pair marked same"),
+        ([1, 1], 0.95, "no pair marked different"),
+        ([1, 0], 1, "confidence is 1"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            pair_report([0.1, 0.2], same, confidence=confidence)
 
 
 def test_rates_of_one_threshold_weigh_people_equally() -> None:

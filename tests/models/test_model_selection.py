@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
-from sklearn import clone
 from sklearn.decomposition import PCA
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import (
@@ -113,18 +112,6 @@ def test_a_race_that_a_forest_won_makes_no_vectors() -> None:
     assert not hasattr(model, "set_output")
 
 
-@pytest.mark.parametrize("model", [Plda(), MetricSimilarity(), SimilarityAuto(candidates=["plda"])])
-def test_vectors_come_as_data_frames(model: Any) -> None:
-    pandas = pytest.importorskip("pandas")
-    plain = clone(model).fit(X, Y)
-    framed = clone(clone(model).set_output(transform="pandas")).fit(X, Y)
-    vectors = framed.transform(X)
-    assert isinstance(vectors, pandas.DataFrame)
-    assert vectors.columns.tolist() == framed.get_feature_names_out().tolist()
-    assert vectors.to_numpy().tobytes() == plain.transform(X).tobytes()
-    assert framed.explain(X[0], X[1]) == plain.explain(X[0], X[1])
-
-
 class Column:
     """What pandas' Series and categoricals are to us: objects with an array."""
 
@@ -226,13 +213,6 @@ def test_missing_values_and_explanations_go_through(tmp_path: Path) -> None:
     model = reloaded(pipeline, tmp_path / "whole")
     assert np.isfinite(model.pair_score(rows[:50], rows[50:])).all()
     assert model.explain(rows[:1], rows[7:8])["learner"] == model._kind
-
-
-def test_columns_names_are_those_of_the_first_step(tmp_path: Path) -> None:
-    frame = pytest.importorskip("pandas").DataFrame(RAW, columns=["a", "b", "c", "d"])
-    model = reloaded(make_pipeline(StandardScaler(), MetricSimilarity()).fit(frame, Y), tmp_path / "whole")
-    with pytest.raises(ValueError, match="feature names"):
-        model.pair_score(frame[["b", "a", "c", "d"]], frame)
 
 
 def test_sparse_rows_are_scaled_but_never_centred() -> None:

@@ -322,12 +322,13 @@ def test_protocol_follows_from_units_and_contradictions_are_named() -> None:
     assert fitted(GOOD).protocol == "open-set"
     drawn = Classes(m=40).draw(np.random.default_rng(0))
     assert fitted(drawn).protocol == "closed-set"
-    with pytest.raises(ValueError, match="in open-set use the unit is the identity"):
-        fitted(drawn, protocol="open-set")
-    with pytest.raises(ValueError, match="a sample with itself"):
-        fitted(GOOD, protocol="closed-set")
-    with pytest.raises(ValueError, match="expected 'open-set' or 'closed-set'"):
-        fitted(GOOD, protocol="auto")
+    for scored, protocol, said in (
+        (drawn, "open-set", "in open-set use the unit is the identity"),
+        (GOOD, "closed-set", "a sample with itself"),
+        (GOOD, "auto", "expected 'open-set' or 'closed-set'"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            fitted(scored, protocol=protocol)
     twice = np.concatenate([drawn.units, drawn.units[:1]])
     with pytest.raises(ValueError, match="marked both same and different"):
         Calibration.fit(np.append(drawn.scores, 0.5), np.append(drawn.same, ~drawn.same[0]), twice)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import time
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -179,24 +178,6 @@ def test_one_pair_is_checked_like_many(learner: Plda) -> None:
     ):
         with np.errstate(over="ignore"), pytest.raises(ValueError, match=message):
             learner.pair_score(wrong, X[:1])
-
-
-def test_checks_of_one_pair_cost_little_beside_scoring() -> None:
-    X, y = people()
-    learner = MetricSimilarity().fit(X, y)
-    a, b = X[:1], X[1:2]
-
-    def cpu_s(score) -> float:
-        times = []
-        for _ in range(9):
-            start = time.process_time()
-            for _ in range(200):
-                score(a, b)
-            times.append((time.process_time() - start) / 200)
-        return min(times)
-
-    cpu_s(learner.pair_score)
-    assert cpu_s(learner.pair_score) - cpu_s(learner._pair_score) < 80e-6
 
 
 RNG = np.random.default_rng(0)

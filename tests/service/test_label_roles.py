@@ -215,11 +215,6 @@ def test_the_people_that_the_next_rate_takes_are_enough(deployment):
     assert f"10 % takes {reported.more_units} more people" in reported.text
 
 
-def test_a_target_out_of_reach_is_said_when_the_job_is_queued(deployment):
-    job = deployment.queue.submit(deployment.request(evaluation={"target_fpr": 0.001}))
-    assert "The target rate 0.1 % cannot be guaranteed from this dataset" in job.message
-
-
 def test_few_people_hear_what_they_can_have_instead_of_their_target(deployment):
     deployment.upload("dozen", *people(12, 10))
     job = deployment.queue.submit(

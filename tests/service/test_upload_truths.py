@@ -219,13 +219,6 @@ def test_the_number_of_people_is_exact(deployment):
     assert {column.name: column.distinct for column in reported.columns}["person"] == reported.n_labels == 400
 
 
-def test_a_file_that_would_be_refused_says_why_and_still_shows_its_columns(deployment):
-    reported = look(deployment, table(who=["a", "a", "b", "b"], x=[1, 2, "", 4]))
-    assert reported.rows is None
-    assert "line 4, column 'x' is empty" in reported.problem
-    assert [column.empty for column in reported.columns] == [0, 1]
-
-
 def test_rankings_numbers_and_arrays(deployment):
     ranked = look(deployment, table(x=[1, 2, 3], order=["a>b>c", "b>a", "c>b>a"]))
     assert (ranked.request, ranked.ranking_labels) == ({"ranking": ["order"]}, ["a", "b", "c"])

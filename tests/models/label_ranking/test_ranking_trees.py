@@ -255,12 +255,13 @@ def test_your_own_classifier_is_refused_by_save_not_by_fit(tmp_path: Path) -> No
     model = PairwiseLabelRanker(estimator=GaussianNB()).fit(X, Y)
     with pytest.raises(ValueError, match="PairwiseLabelRanker of GaussianNB cannot be saved"):
         save(model, tmp_path / "model")
-    with pytest.raises(ValueError, match="'logistic', 'forest' or 'tree', or a Classifier"):
-        PairwiseLabelRanker(estimator=3).fit(X, Y)
-    with pytest.raises(ValueError, match="estimator is 'svm'"):
-        PairwiseLabelRanker(estimator="svm").fit(X, Y)
-    with pytest.raises(ValueError, match="aggregation is 'sum'"):
-        PairwiseLabelRanker(estimator=GaussianNB(), aggregation="sum").fit(X, Y)
+    for options, said in (
+        ({"estimator": 3}, "'logistic', 'forest' or 'tree', or a Classifier"),
+        ({"estimator": "svm"}, "estimator is 'svm'"),
+        ({"estimator": GaussianNB(), "aggregation": "sum"}, "aggregation is 'sum'"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            PairwiseLabelRanker(**options).fit(X, Y)
 
 
 def test_auto_hears_every_candidate_and_is_saved_whole(tmp_path: Path) -> None:

@@ -213,12 +213,13 @@ def test_pivots_come_from_unlabelled_rows_when_there_are_any() -> None:
     more = np.vstack([X] * 3)
     model = RankBoostKernel(n_estimators=5, n_pivots=400, chain="A-B", random_state=0)
     assert model.fit(X, y, unlabelled=csr_array(more)).transform(X).shape == (150, 400)
-    with pytest.raises(ValueError, match="n_pivots is 400 and there are 150 rows"):
-        model.fit(X, y)
-    with pytest.raises(ValueError, match=r"unlabelled has shape \(450, 3\)"):
-        model.fit(X, y, unlabelled=more[:, :3])
-    with pytest.raises(ValueError, match=r"unlabelled.*NaN"):
-        model.fit(X, y, unlabelled=np.full_like(more, np.nan))
+    for unlabelled, said in (
+        (None, "n_pivots is 400 and there are 150 rows"),
+        (more[:, :3], r"unlabelled has shape \(450, 3\)"),
+        (np.full_like(more, np.nan), r"unlabelled.*NaN"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            model.fit(X, y, unlabelled=unlabelled)
 
 
 def test_pairs_learn_what_both_sides_share() -> None:
