@@ -113,7 +113,7 @@ def test_level_splits_takes_the_feature_of_least_total_error(seed: int, n: int, 
                 errors = [error(Y, a) + error(Y, b) for a, b in halves]
                 split.append(halves[int(np.argmin(errors))])
                 total += min(errors)
-                is_tied |= np.count_nonzero(np.array(errors) < min(errors) + 1e-9) > 1
+                is_tied |= sum(each < min(errors) + 1e-9 for each in errors) > 1
             options.append((total, [one for group in split for one in group]))
         least, cells = min(options, key=lambda option: option[0])
         is_tied |= sum(total < least + 1e-9 for total, _ in options) > 1
