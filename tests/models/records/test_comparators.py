@@ -224,7 +224,7 @@ TYPES = {
 
 
 def keys_by_hand(record: dict[str, Any]) -> set[Any]:
-    keys: set[Any] = set() if record["kind"] is None else {("kind", record["kind"])}
+    keys: set[Any] = {(name, record[name]) for name in ("kind", "size") if record[name] is not None}
     for cell in (record["name"].strip(), record["note"].strip()):
         keys |= {("token", token) for token in cell.split()}
         padded = f" {cell} "
