@@ -336,8 +336,8 @@ WATCHED: dict[str, tuple[Row, ...]] = {
         (
             "a row outside any range is unlike",
             "pairmark/models/calibration",
-            r"outside: Bool = ~\(\(statistics >= self\.ranges\[0\]\) & ",
-            "outside: Bool = ~(",
+            r"if not ranges\[0, k\] <= seen",
+            "if not seen",
         ),
     ),
     "tests/service/test_label_roles.py": (
@@ -373,7 +373,7 @@ WATCHED: dict[str, tuple[Row, ...]] = {
         ),
     ),
     "tests/models/test_bounds.py": (
-        ("no threshold is one rank too low", BOUNDS, r"(high = middle\n    return low)\n", r"\1 + 1\n"),
+        ("no threshold is one rank too low", BOUNDS, r"return n - 1 - bisect_left", "return n - bisect_left"),
         (
             "a bound of independent rows is Clopper and Pearson's",
             BOUNDS,
@@ -391,8 +391,8 @@ WATCHED: dict[str, tuple[Row, ...]] = {
         (
             "what the calibration data cannot support is refused, never extrapolated",
             BOUNDS,
-            r"if not test\(0\):\n        return None",
-            "if not test(0):\n        return 0",
+            r"key=test\) if test\(0\) else None",
+            "key=test)",
         ),
         (
             "a guarantee for candidates is the band's at its share",
@@ -457,8 +457,8 @@ WATCHED: dict[str, tuple[Row, ...]] = {
         (
             "which matchings of a list are averaged is blind to scores",
             BOUNDS,
-            r"by_unit = np\.lexsort\(\(others, ends\)\)",
-            'by_unit = np.argsort(ends, kind="stable")',
+            r"by_unit = np\.lexsort\(\(others, (edges\.T\.ravel\(\))\)\)",
+            r'by_unit = np.argsort(\1, kind="stable")',
         ),
         (
             "which row stands for a person is blind to scores",
