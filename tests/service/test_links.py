@@ -29,6 +29,7 @@ from pairmark.service.errors import InvalidInput, PairmarkError
 from pairmark.service.links import by_hand, duck
 from pairmark.service.links.judging import Pair
 from pairmark.service.links.linking import link_files
+from pairmark.service.links.outputs import Outputs
 from pairmark.service.links.resolving import Resolver
 from pairmark.service.links.results import Addition, Stored, open_results, rewrite_results
 from pairmark.service.settings import Settings
@@ -61,7 +62,9 @@ def linked(
     named = dict.fromkeys(given, "file") or None
     request = LinksRequest(left="table", frequencies=named, **options)
     settings, options = settings or Settings(job_threads=1), {"columns": columns, "frequencies": given}
-    summary = link_files(files, scratch, settings, request, out=out, id_column=id_column, **options)
+    summary = link_files(
+        files, scratch, settings, request, outputs=Outputs(links=out), id_column=id_column, **options
+    )
     with out.open(newline="") as stream:
         return summary, list(csv.DictReader(stream))
 
@@ -363,7 +366,7 @@ def test_what_is_judged_labels_trains_and_bounds(tmp_path: Path, monkeypatch: py
     scratch.mkdir()
     summary = link_files(
         [file], scratch, Settings(job_threads=1), LinksRequest(left="t", false_links=0.1, recall=0.8),
-        out=tmp_path / "l.csv", folder=tmp_path / "kept", asking=asking, say=said.append,
+        outputs=Outputs(links=tmp_path / "l.csv"), folder=tmp_path / "kept", asking=asking, say=said.append,
     )  # fmt: skip
     assert 5 < sum(labels[:60]) < 55
     assert summary.links > 100
@@ -388,7 +391,8 @@ def test_edits_beside_a_folder_read_as_they_are_written_anew(tmp_path: Path) -> 
         folder.mkdir()
     columns = table(300, "dependent")[1]
     file, request = write(tmp_path / "t.csv", columns), LinksRequest(left="table")
-    link_files([file], tmp_path, Settings(job_threads=1), request, out=tmp_path / "links.csv", folder=state)
+    outputs = Outputs(links=tmp_path / "links.csv")
+    link_files([file], tmp_path, Settings(job_threads=1), request, outputs=outputs, folder=state)
     drawn, added, resolver = np.random.default_rng(0), list[Addition](), Resolver(state)
     record = {name: cells[0] for name, cells in columns.items() if name != "id"}
     for step in range(24):

@@ -247,9 +247,9 @@ def test_every_decision_has_the_same_chance_to_be_kept(new_database: Callable[..
         (hour,) = recorder.drain(closing=True)
         assert place * hour.chance <= 30 < 2 * place * hour.chance
         assert hour.chance == 0.9 / 4
-        assert all(row.key < hour.chance for row in hour.rows)
+        assert all(row["key"] < hour.chance for row in hour.rows)
         for row in hour.rows:
-            times[int(row.left_ref or 0)] += 1
+            times[int(row["left_ref"] or 0)] += 1
         total += len(hour.rows)
     mean = 400 * 0.9 / 4
     spread = math.sqrt(mean * (1 - 0.9 / 4))

@@ -79,21 +79,18 @@ class Judgements:
     def log_envelope(self, min_wrong: int) -> float:
         """log of the largest likelihood of any number of wrong items from ``min_wrong`` on; -inf where none is
         possible."""
-        return _log_envelope(self.size, self.n, self.n_wrong, min_wrong)
-
-
-def _log_envelope(size: int, n: int, s: int, min_wrong: int) -> float:
-    w = max(min_wrong, min(s * (size + 1) // n, size - n + s) if n else size)
-    if size - w < n - s:
-        return -math.inf
-    return (
-        math.lgamma(w + 1)
-        - math.lgamma(w - s + 1)
-        + math.lgamma(size - w + 1)
-        - math.lgamma(size - w - (n - s) + 1)
-        - math.lgamma(size + 1)
-        + math.lgamma(size - n + 1)
-    )
+        size, n, s = self.size, self.n, self.n_wrong
+        w = max(min_wrong, min(s * (size + 1) // n, size - n + s) if n else size)
+        if size - w < n - s:
+            return -math.inf
+        return (
+            math.lgamma(w + 1)
+            - math.lgamma(w - s + 1)
+            + math.lgamma(size - w + 1)
+            - math.lgamma(size - w - (n - s) + 1)
+            - math.lgamma(size + 1)
+            + math.lgamma(size - n + 1)
+        )
 
 
 def share_bound(judgements: Judgements, at_most: float, confidence: float) -> float:
@@ -110,8 +107,8 @@ def exceeds(judgements: Judgements, at_most: float, confidence: float) -> bool:
     if at_most >= 0.95 / _RATIO or not judgements.n:
         return False
     # Right items instead of wrong ones, so that "at most" becomes "at least".
-    right = judgements.n - judgements.n_wrong
-    log_likelihood = _log_envelope(judgements.size, judgements.n, right, judgements.size - limit)
+    right = Judgements(judgements.size, 1 - judgements.wrong)
+    log_likelihood = right.log_envelope(judgements.size - limit)
     return judgements.log_numerator(at_most, above=True) - log_likelihood >= -math.log1p(-confidence)
 
 

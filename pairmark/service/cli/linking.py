@@ -180,8 +180,7 @@ def link(
     from pairmark.schemas import links as schemas
     from pairmark.service.cli.options import settings
     from pairmark.service.links import outputs
-    from pairmark.service.links.evaluations import is_file
-    from pairmark.service.links.linking import COLUMNS, link_files
+    from pairmark.service.links.linking import COLUMNS, is_file, link_files
     from pairmark.service.links.results import Stored, open_results
 
     learned = None if model is None else _load_learned(model)
@@ -242,7 +241,7 @@ def link(
                 folder,
                 settings(),
                 request,
-                out=outputs.Outputs(
+                outputs=outputs.Outputs(
                     links=path,
                     cells=cells,
                     above=above,

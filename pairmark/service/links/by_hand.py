@@ -5,9 +5,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pairmark.schemas.links import EntitiesEdit
 from pairmark.service.errors import InvalidInput, UnknownLinks
 from pairmark.service.links.duck import quoted_text
 from pairmark.service.links.results import Addition, Key, Results, pick_key, written_key
+
+
+def change(results: Results, edit: EntitiesEdit) -> Addition:
+    """What is added to a folder by what a person says of entities."""
+    if edit.merge is not None:
+        return merge(results, edit.merge)
+    return split(results, edit.split or "", edit.records or ())
 
 
 def merge(results: Results, ids: Sequence[str]) -> Addition:

@@ -5,24 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+from sqlalchemy import delete, func, select, update
 from sqlalchemy.orm import Session
 
+from pairmark.schemas.links import EntitiesEdit
 from pairmark.service.audit.log import record
 from pairmark.service.blobs import Blobs, delete_unused, hold
 from pairmark.service.db import Database
 from pairmark.service.errors import Conflict, CorruptArtefact, StorageFailed, UnknownLinks
-from pairmark.service.links import repository
+from pairmark.service.links import by_hand
 from pairmark.service.links.results import Addition, Results, Stored, open_results, rewrite_results
 from pairmark.service.names import VisibleNames, tenant_of
 from pairmark.service.reviews import repository as reviews
-from pairmark.service.tables import LinkRow
+from pairmark.service.tables import JobRow, LinkAddition, LinkRow
 
 REVIEWS = ("review", "missed_review", "recall_review")
+WITH_STATE = select(LinkRow, JobRow.state).join(JobRow, JobRow.id == LinkRow.id)
 
 T = TypeVar("T")
-Edit = Callable[[Results], Addition]
-Erasure = Callable[[Results], Sequence[str]]
-"""Changes the tables of `rewrite_results`; returns what reviews call the records that it erased."""
 _MOST_ADDED = 1_000
 """Records and edits that are not in the files yet."""
 
@@ -37,11 +37,13 @@ class LinkFolders:
     def find(
         session: Session, link_id: str, names: VisibleNames, *, lock: bool = False
     ) -> tuple[LinkRow, str]:
-        """A job's row and state, or `UnknownLinks`."""
-        row_and_state = repository.find(session, link_id, lock=lock)
-        if row_and_state is None or row_and_state[0].name not in names:
+        """A job's row and state, or `UnknownLinks`; with ``lock``, nobody else changes it until the transaction
+        ends."""
+        query = WITH_STATE.where(LinkRow.id == link_id)
+        found = session.execute(query.with_for_update(of=LinkRow) if lock else query).one_or_none()
+        if found is None or found[0].name not in names:
             raise UnknownLinks(f"there are no links {link_id[:64]!r}; GET /links lists them")
-        return row_and_state
+        return found[0], found[1]
 
     def blob(self, session: Session, link_id: str, names: VisibleNames) -> str:
         """What names the folder of a job; `Conflict` until there is one."""
@@ -50,6 +52,12 @@ class LinkFolders:
             raise Conflict(f"the link job is {state}; its links are there when it has succeeded", state=state)
         return row.blob
 
+    @staticmethod
+    def additions(session: Session, link_id: str, start: int = 0) -> list[dict[str, Any]]:
+        """What was put in or edited and is not in the blob, from a number on."""
+        since = LinkAddition.link_id == link_id, LinkAddition.number >= start
+        return list(session.scalars(select(LinkAddition.record).where(*since).order_by(LinkAddition.number)))
+
     def stored(self, link_id: str, names: VisibleNames) -> Stored:
         """What was found, and put in since."""
         blob, added = self._moment(link_id, names)
@@ -57,7 +65,7 @@ class LinkFolders:
 
     def _moment(self, link_id: str, names: VisibleNames) -> tuple[str, Sequence[Addition]]:
         with self._db.read(one_moment=True) as session:
-            return self.blob(session, link_id, names), repository.additions(session, link_id)
+            return self.blob(session, link_id, names), self.additions(session, link_id)
 
     def read(self, link_id: str, names: VisibleNames, look: Callable[[Results], T]) -> T:
         """What ``look`` finds in all that is known; anew where somebody else, perhaps another process, put another
@@ -71,21 +79,26 @@ class LinkFolders:
                 if self._moment(link_id, names)[0] == blob:
                     raise
 
-    def edit(self, link_id: str, names: VisibleNames, edit: Edit, facts: dict[str, Any]) -> None:
+    def edit(self, link_id: str, names: VisibleNames, edit: EntitiesEdit) -> None:
         """Add what a person changes; `Conflict` where somebody else was faster."""
-        with self._db.read(one_moment=True) as session:
-            blob, added = self.blob(session, link_id, names), repository.additions(session, link_id)
-            before = self.find(session, link_id, names)[0].summary or {}
-        with open_results(Stored(self._blobs.folder(blob), added)) as results:
-            addition = edit(results)
-        with open_results(Stored(self._blobs.folder(blob), [*added, addition])) as results:
+        blob, added = self._moment(link_id, names)
+        folder = self._blobs.folder(blob)
+        with open_results(Stored(folder, added)) as results:
+            before, addition = results.counts(), by_hand.change(results, edit)
+        with open_results(Stored(folder, [*added, addition])) as results:
             after = results.counts()
-        counts = {name: n - before.get(name, 0) for name, n in after.items()}
+        counts = {name: n - before[name] for name, n in after.items()}
         # A link that a person made was not among those that were drawn from.
-        counts["by_hand"] = max(0, counts["links"])
-        addition = {**addition, "counts": counts}
-        if not self.add(link_id, names, blob, len(added), addition, "links.edit", facts | after):
-            raise Conflict("somebody else changed these links meanwhile; look at them and try again")
+        addition = {**addition, "counts": counts | {"by_hand": max(0, counts["links"])}}
+        facts = edit.model_dump(exclude_none=True) | after
+        if not self.add(link_id, names, blob, len(added), addition, "links.edit", facts):
+            raise _changed_meanwhile()
+
+    @staticmethod
+    def _is_as_seen(session: Session, row: LinkRow, blob: str, n_added: int) -> bool:
+        """Whether nobody has changed links since they were looked at."""
+        of_links = select(func.count()).select_from(LinkAddition).where(LinkAddition.link_id == row.id)
+        return row.blob == blob and session.scalar(of_links) == n_added
 
     def add(
         self,
@@ -101,9 +114,9 @@ class LinkFolders:
         at."""
         with self._db.write() as session:
             row, _ = self.find(session, link_id, names, lock=True)
-            if row.blob != blob or repository.count_additions(session, link_id) != number:
+            if not self._is_as_seen(session, row, blob, number):
                 return False
-            repository.put_in(session, link_id, number, dict(addition))
+            session.add(LinkAddition(link_id=link_id, number=number, record=dict(addition)))
             before = row.summary or {}
             row.summary = before | {name: before.get(name, 0) + n for name, n in addition["counts"].items()}
             now, tenant = self._db.now(session), tenant_of(row.name)
@@ -112,29 +125,44 @@ class LinkFolders:
             self.rewrite(link_id, names)
         return True
 
-    def rewrite(self, link_id: str, names: VisibleNames, erasure: Erasure = lambda _: ()) -> int:
-        """Put a folder that has what was added, and lacks what is erased, in the place of a job's; returns how many
-        items of its reviews were erased. Where nothing is, somebody else may be faster; else that is a `Conflict`."""
+    def rewrite(self, link_id: str, names: VisibleNames, erased: str | None = None) -> tuple[int, int]:
+        """Put a folder that has what was added, and lacks the record that is ``erased``, in the place of a job's.
+
+        Returns
+        -------
+        How many links, and how many items of reviews, went with the record. Where none is erased, somebody else may be
+        faster; else that is a `Conflict`.
+        """
         blob, added = self._moment(link_id, names)
+        n_links, n_items, refs = 0, 0, list[str]()
         with self._blobs.workspace() as out:
             with rewrite_results(Stored(self._blobs.folder(blob), added), out) as results:
-                refs = erasure(results)
+                if erased is not None:
+                    n_links, refs = by_hand.erase(results, erased)
             with open_results(Stored(out)) as results:
                 counts = results.counts()
-            key, n = self._blobs.put_folder(out), 0
+            key = self._blobs.put_folder(out)
         with self._db.write() as session:
             row, _ = self.find(session, link_id, names, lock=True)
-            if refs:
-                if row.blob != blob or repository.count_additions(session, link_id) != len(added):
-                    raise Conflict("somebody else changed these links meanwhile; look at them and try again")
+            if erased is not None:
+                if not self._is_as_seen(session, row, blob, len(added)):
+                    raise _changed_meanwhile()
                 row.summary = {**(row.summary or {}), **counts}
                 now, tenant = self._db.now(session), tenant_of(row.name)
                 record(session, now, "links.erase", f"links:{row.id}", after=counts, tenant=tenant)
                 of_links = filter(None, (row.summary.get(which) for which in REVIEWS))
-                n = sum(reviews.erase_of_review(session, review, refs) for review in of_links)
+                n_items = sum(reviews.erase_of_review(session, review, refs) for review in of_links)
             if row.blob == blob:
                 hold(session, self._blobs, key)
                 row.blob = key
-                repository.drop_additions(session, row.id, len(added))
+                # What is in the folder now is no addition any more; others are numbered from 0 again.
+                of_job = LinkAddition.link_id == link_id
+                session.execute(delete(LinkAddition).where(of_job, LinkAddition.number < len(added)))
+                later = update(LinkAddition).where(of_job)
+                session.execute(later.values(number=LinkAddition.number - len(added)))
         delete_unused(self._db, self._blobs, [blob, key])
-        return n
+        return n_links, n_items
+
+
+def _changed_meanwhile() -> Conflict:
+    return Conflict("somebody else changed these links meanwhile; look at them and try again")

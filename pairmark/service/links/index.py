@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairmark.models.core.arrays import Int64
-from pairmark.models.linking.candidates import key_number
 from pairmark.service.errors import StorageFailed
 from pairmark.service.links.duck import quoted_text
 
@@ -35,14 +34,6 @@ class IndexedRecord(NamedTuple):
     @property
     def key(self) -> tuple[int, str]:
         return self.side, self.id
-
-
-def id_key(record: str) -> int:
-    return key_number(f"id:{record}")
-
-
-def entity_key(entity: str) -> int:
-    return key_number(f"entity:{entity}")
 
 
 def write_index(connection: Any, folder: Path) -> None:

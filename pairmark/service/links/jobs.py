@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -24,10 +25,9 @@ from pairmark.service.datasets.ingest import Datasets
 from pairmark.service.db import Database
 from pairmark.service.errors import InvalidInput
 from pairmark.service.jobs.leases import Claim, Leases, Progress
-from pairmark.service.links import duck, repository
-from pairmark.service.links.evaluations import evaluate
+from pairmark.service.links import duck
 from pairmark.service.links.folders import LinkFolders
-from pairmark.service.links.judging import records_to_judge
+from pairmark.service.links.judging import Pair, read_pairs, records_to_judge
 from pairmark.service.links.learned import Learned
 from pairmark.service.links.linking import AT_MOST, LinkRun, link_session, summary_of
 from pairmark.service.links.store import write_folder
@@ -35,7 +35,7 @@ from pairmark.service.names import EVERY_NAME
 from pairmark.service.reviews.populations import MAX_SIDES_BYTES, MOST_DRAWN, Decisions, Item, drawn_from
 from pairmark.service.reviews.reviews import open_review
 from pairmark.service.settings import Settings
-from pairmark.service.tables import DecisionCode
+from pairmark.service.tables import DecisionCode, LinkRow
 
 _STAGES = {"loading": (0.0, 0.1), "linking": (0.1, 0.9), "storing": (0.9, 1.0)}
 _ID = "row id"
@@ -47,6 +47,12 @@ _ASKED: dict[Question, str] = {
     "label": "pairs to label",
     "recall": "recall of links",
 }
+_FACTS: dict[Question, str] = {
+    "false-matches": "review",
+    "missed-matches": "missed_review",
+    "recall": "recall_review",
+}
+"""What a summary calls the review of each question."""
 
 
 class Linker:
@@ -59,7 +65,7 @@ class Linker:
         self._folders = LinkFolders(db, blobs)
 
     def run(self, claim: Claim) -> str:
-        """Link, keep what was found and open its review; returns the id of the links."""
+        """Link, keep what was found and open its reviews; returns the id of the links."""
         progress = Progress(self._leases, claim, _STAGES)
         progress.stage("loading")
         params = dict(claim.params)
@@ -83,23 +89,20 @@ class Linker:
                 _write_texts(data, work / f"table{number}.parquet", row_id)
                 for number, data in enumerate(tables)
             ]
-            frequencies = {}
-            for number, (name, data) in enumerate(shares.items()):
-                # Each in a folder of its own: a/b and a-b are two datasets.
-                (work / f"shares{number}").mkdir()
-                path = work / f"shares{number}" / f"{data.name.replace('/', '-')}.parquet"
-                frequencies[name] = _write_texts(data, path, row_id)
-            learned = (
-                None
-                if request.model is None
-                else Learned.stored(self._db, self._blobs, self._settings, request.model, threshold)
+            # Each in a folder of its own: a/b and a-b are two datasets.
+            frequencies = {
+                name: _write_texts(
+                    data, work / f"shares{number}" / f"{data.name.replace('/', '-')}.parquet", row_id
+                )
+                for number, (name, data) in enumerate(shares.items())
+            }
+            stored = self._db, self._blobs, self._settings
+            learned = None if request.model is None else Learned.stored(*stored, request.model, threshold)
+            previous = (
+                None if request.previous is None else self._folders.stored(request.previous, EVERY_NAME)
             )
-            previous = None
-            if request.previous is not None:
-                previous = self._folders.stored(request.previous, EVERY_NAME)
             progress.stage("linking")
-            out, scratch = work / "out", work / "scratch"
-            out.mkdir()
+            scratch = work / "scratch"
             scratch.mkdir()
             types = {name: kind for data in tables for name, kind in _types(data).items()}
             with listening(progress.within):
@@ -122,54 +125,46 @@ class Linker:
                     )
                 )
             progress.stage("storing")
-            kinds = {field.name: types[field.name] for field in run.tables.fields}
+            kinds = {name: types[name] for name in run.names}
             if run.doubts is not None:
                 raise self._to_judge(claim, request, run, kinds)
-            again, link_id = previous is not None, claim.job_id
-            write_folder(run.connection, out, run.linking, run.tables, again=again, link_id=link_id)
-            links = _decisions(run, _KEPT)
-            missed = []
-            if links.size and request.missed_links is not None:
-                missed = [links, _decisions(run, _BELOW, DecisionCode.DIFFERENT)]
-            who = _identities_of(tables) if previous is None else None
+            again, out = previous is not None, work / "out"
+            out.mkdir()
+            write_folder(run.connection, out, run.linking, run.tables, again=again, link_id=claim.job_id)
+            who = None if again else _identities_of(tables)
             connected = None if who is None else measured_recall(run.connection, run.linking.sides, who)
-            summary = summary_of(run, request, connected)
-            if who is not None:
-                evaluation = evaluate(run.connection, Identities(who), request.confidence)
-                summary = summary.model_copy(update={"evaluation": evaluation})
-            drawn = None if request.recall is None else _records(run)
+            summary = summary_of(run, request, None if who is None else Identities(who), connected)
+            links = _decisions(run, _KEPT)
+            populations: dict[Question, list[Decisions]] = {"false-matches": [links]}
+            if links.size and request.missed_links is not None:
+                populations["missed-matches"] = [links, _decisions(run, _BELOW, DecisionCode.DIFFERENT)]
+            if request.recall is not None:
+                populations["recall"] = [_records(run)]
             key = self._blobs.put_folder(out)
             with self._db.write() as session:
                 hold(session, self._blobs, key)
-                review = self._reviewed(session, claim, request, [links], kinds)
-                kept_facts = summary.model_dump(mode="json") | {"review": review}
-                if missed:
-                    kept_facts["missed_review"] = self._reviewed(
-                        session, claim, request, missed, kinds, "missed-matches"
-                    )
-                if drawn is not None and drawn.items:
-                    kept_facts["recall_review"] = self._reviewed(
-                        session, claim, request, [drawn], kinds, "recall"
-                    )
+                facts = summary.model_dump(mode="json") | {
+                    _FACTS[question]: self._open_review(session, claim, request, population, kinds, question)
+                    for question, population in populations.items()
+                }
                 if request.fpr is not None:
-                    kept_facts["operating_point"] = {"fpr": request.fpr, "threshold": run.linking.cut}
-                facts = {"summary": kept_facts, "blob": key}
-                repository.keep(session, claim.job_id, claim.model, claim.params, claim.created_at, **facts)
+                    facts["operating_point"] = {"fpr": request.fpr, "threshold": run.linking.cut}
+                session.merge(_row(claim, summary=facts, blob=key))
                 message = f"{summary.links:,} links, {summary.entities:,} entities"
                 self._leases.finish(claim, session, result={"links": claim.job_id}, message=message)
         return claim.job_id
 
-    def _reviewed(
+    def _open_review(
         self,
         session: Any,
         claim: Claim,
         request: LinksRequest,
         population: list[Decisions],
         columns: dict[str, str],
-        question: Question = "false-matches",
+        question: Question,
     ) -> str | None:
-        """Open the review of a job; None where there is nothing to judge."""
-        if not sum(decisions.size for decisions in population):
+        """Open a review of a job; None where there is nothing to judge."""
+        if not any(decisions.items for decisions in population):
             return None
         at_most = {
             "missed-matches": request.missed_links,
@@ -183,9 +178,9 @@ class Linker:
             confidence=request.confidence,
         )
         source = {"links": claim.job_id, "columns": columns}
-        now = self._db.now(session)
-        review = open_review(session, now, asking, population, model=claim.model, source=source)
-        return review.id
+        return open_review(
+            session, self._db.now(session), asking, population, model=claim.model, source=source
+        ).id
 
     def _to_judge(
         self, claim: Claim, request: LinksRequest, run: LinkRun, kinds: dict[str, str]
@@ -193,15 +188,12 @@ class Linker:
         """What is said where matches cannot be told from strangers: which pairs to judge."""
         doubtful = _decisions(run, "SELECT a, b, score FROM doubtful ORDER BY score DESC, a, b", None)
         with self._db.write() as session:
-            before = repository.find(session, claim.job_id)
-            review = (before[0].summary or {}).get("review") if before is not None else None
+            row = session.get(LinkRow, claim.job_id)
+            # An attempt that was killed may have opened it.
+            review = None if row is None else (row.summary or {}).get("review")
             if review is None:
-                # An attempt that was killed may have opened it.
-                review = self._reviewed(session, claim, request, [doubtful], kinds, "label")
-                summary = {"review": review}
-                repository.keep(
-                    session, claim.job_id, claim.model, claim.params, claim.created_at, summary=summary
-                )
+                review = self._open_review(session, claim, request, [doubtful], kinds, "label")
+                session.merge(_row(claim, summary={"review": review}))
         return InvalidInput(
             f"without labels, matches cannot be told from strangers here: {run.doubts}. Judge pairs of review "
             f"{review} (`pairmark review {review}`), make a dataset of them (POST /reviews/{review}/dataset), "
@@ -209,38 +201,34 @@ class Linker:
         )
 
 
+def _row(claim: Claim, **found: Any) -> LinkRow:
+    """What was asked and found: who submits the job keeps it, too, in either order."""
+    return LinkRow(
+        id=claim.job_id, name=claim.model, request=claim.params, created_at=claim.created_at, **found
+    )
+
+
 def _decisions(run: LinkRun, sql: str, kind: DecisionCode | None = DecisionCode.MATCH) -> Decisions:
     """Pairs to judge, with both records as they stand; without a kind, they are to be labeled in their order."""
-    connection = run.connection
-    connection.execute(f"CREATE OR REPLACE TABLE pairs_to_judge AS {sql}")
-    size = connection.execute("SELECT count(*) FROM pairs_to_judge").fetchall()[0][0]
-    names = [field.name for field in run.tables.fields]
-    cells = [", ".join(f"{side}.c{at}" for at in range(len(names))) for side in "xy"]
+    run.connection.execute(
+        f"CREATE OR REPLACE TABLE pairs_to_judge AS SELECT row_number() OVER () - 1 AS place, * FROM ({sql})"
+    )
+    size = run.connection.execute("SELECT count(*) FROM pairs_to_judge").fetchall()[0][0]
 
     def items(places: list[int]) -> list[Item]:
-        connection.register("given", {"place": np.array(places), "turn": np.arange(len(places))})
-        rows = connection.execute(
-            f"SELECT i.ref, j.ref, CASE WHEN isfinite(score) THEN score END, {', '.join(cells)} FROM given "
-            "JOIN (SELECT *, row_number() OVER () - 1 AS place FROM pairs_to_judge) p "
-            "USING (place) JOIN refs i ON i.row = a JOIN refs j ON j.row = b "
-            "JOIN source x ON x.row = a JOIN source y ON y.row = b ORDER BY turn"
-        ).fetchall()
-        connection.unregister("given")
-        return [
-            {
-                "left_ref": left,
-                "right_ref": right,
-                "score": score,
-                "decision": kind,
-                "sides": {
-                    "left": dict(zip(names, sides[: len(names)], strict=True)),
-                    "right": dict(zip(names, sides[len(names) :], strict=True)),
-                },
-            }
-            for left, right, score, *sides in rows
-        ]
+        chosen = "SELECT place, a, b, score FROM pairs_to_judge WHERE place IN (SELECT unnest(?))"
+        by_place = {place: row for place, *row in run.connection.execute(chosen, [places]).fetchall()}
+        rows = [by_place[place] for place in places]
+        pairs = read_pairs(run.connection, run.names, [(a, b) for a, b, _ in rows])
+        scores = (score if math.isfinite(score) else None for _, _, score in rows)
+        return [_item(pair, kind) | {"score": score} for pair, score in zip(pairs, scores, strict=True)]
 
     return drawn_from(kind or DecisionCode.MATCH, size, range(size), items, best_first=kind is None)
+
+
+def _item(pair: Pair, kind: DecisionCode | None) -> Item:
+    sides = {"left": pair.left, "right": pair.right}
+    return {"left_ref": pair.ids[0], "right_ref": pair.ids[1], "decision": kind, "sides": sides}
 
 
 def _records(run: LinkRun) -> Decisions:
@@ -249,13 +237,8 @@ def _records(run: LinkRun) -> Decisions:
     items: list[Item] = []
     records, n_bytes = [], 0
     for others in drawn:
-        of_record: list[Item] = [
-            {
-                "left_ref": pair.ids[0],
-                "right_ref": pair.ids[1],
-                "decision": DecisionCode.MATCH if is_linked else DecisionCode.DIFFERENT,
-                "sides": {"left": pair.left, "right": pair.right},
-            }
+        of_record = [
+            _item(pair, DecisionCode.MATCH if is_linked else DecisionCode.DIFFERENT)
             for pair, is_linked in others
         ]
         n_bytes += sum(len(to_json(item["sides"])) for item in of_record)
@@ -286,6 +269,7 @@ def _types(data: LabelledData) -> dict[str, str]:
 def _write_texts(data: LabelledData, path: Path, row_id: str) -> Path:
     """A stored table as texts in a Parquet file, its compared columns after its rows' ids."""
     assert data.schema is not None
+    path.parent.mkdir(exist_ok=True)
     cells = np.asarray(data.X)
     columns: dict[str, list[str | None]] = {row_id: [row_name(data, row) for row in range(len(data))]}
     columns |= {column.name: _texts(column, cells[:, at]) for at, column in enumerate(data.schema.fields)}
@@ -300,9 +284,8 @@ def _write_texts(data: LabelledData, path: Path, row_id: str) -> Path:
 def _texts(column: RecordColumn, cells: NDArray[Any]) -> list[str | None]:
     if column.type in STRINGS:
         return list(cells)
-    values = [None if cell is None else json_cell(cell, column) for cell in cells]
-    return [None if value is None else _text(value) for value in values]
-
-
-def _text(value: Any) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    values = (None if cell is None else json_cell(cell, column) for cell in cells)
+    return [
+        None if value is None else ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+        for value in values
+    ]

@@ -14,7 +14,6 @@ from pairmark.models.reviews.evidence import Judgements, expected_judgements, sh
 from pairmark.schemas.link_shares import LinkRecall
 from pairmark.service.errors import InvalidInput, refusals
 from pairmark.service.links.learned import Learned
-from pairmark.service.links.results import Results
 from pairmark.service.links.tables import LinkTables
 
 if TYPE_CHECKING:
@@ -44,20 +43,18 @@ Say = Callable[[str], None]
 
 def pairs_to_label(connection: Any, names: Sequence[str]) -> list[Pair]:
     """Of pairs that look most alike, the best and a random one in turn: a model learns from both kinds."""
-    pairs = _read_pairs(connection, names, "doubtful", f"score DESC, a, b LIMIT {_MOST_ASKED}")
+    best = connection.execute(f"SELECT a, b FROM doubtful ORDER BY score DESC, a, b LIMIT {_MOST_ASKED}")
+    pairs = read_pairs(connection, names, best.fetchall())
     drawn = np.random.default_rng(0).permutation(len(pairs)).tolist()
     return [pairs[at] for at in dict.fromkeys(chain(*zip(range(len(pairs)), drawn, strict=True)))]
 
 
 def records_to_judge(connection: Any, linking: Linking) -> tuple[int, list[RecordPairs]]:
     """Records drawn at random from tables that were linked, to be judged for recall, and how many there are."""
-    fields = linking.source_fields
-    size, drawn = draw_records(connection, fields, linking.sides, _MOST_RECORDS, np.random.default_rng())
+    fields, random = linking.source_fields, np.random.default_rng()
+    size, drawn = draw_records(connection, fields, linking.sides, _MOST_RECORDS, random)
     rows = [(record.row, other) for record in drawn for other, _ in record.others]
-    row_pairs = np.array(rows, dtype=np.int64).reshape(-1, 2)
-    connection.register("given", {"place": np.arange(len(rows)), "a": row_pairs[:, 0], "b": row_pairs[:, 1]})
-    pairs = iter(_read_pairs(connection, [field.name for field in fields], "given", "place"))
-    connection.unregister("given")
+    pairs = iter(read_pairs(connection, [field.name for field in fields], rows))
     return size, [[(next(pairs), is_linked) for _, is_linked in record.others] for record in drawn]
 
 
@@ -118,46 +115,53 @@ def learn(answers: Answers, columns: dict[str, str], say: Say) -> Learned:
     return Learned("the model of your answers", _fit_model(judged, columns))
 
 
-def bound(results: Results, asking: Asking, at_most: float, confidence: float, say: Say) -> dict[str, Any]:
+def bound(
+    connection: Any, names: Sequence[str], asking: Asking, at_most: float, confidence: float, say: Say
+) -> dict[str, Any]:
     """Ask about links drawn at random, until the share of false ones is at most ``at_most`` or the person stops;
     members of `FalseLinks`."""
-    links = results.rows(
-        'SELECT "left", "right", left_side, right_side FROM links WHERE decision = \'match\' ORDER BY place'
-    )
+    links = connection.execute("SELECT a, b FROM links WHERE kept ORDER BY a, b").fetchall()
     drawn = SystemRandom().sample(links, min(len(links), _MOST_ASKED))
-    sides = ((ids, results.texts_of([(ids[2], ids[0]), (ids[3], ids[1])])) for ids in drawn)
-    wrong: list[bool] = []
-    facts: dict[str, Any] = {}
-    for _, same in asking(Pair((ids[0], ids[1]), *cells) for ids, cells in sides):
+    wrong, facts = list[bool](), dict[str, Any]()
+    for _, same in asking(read_pairs(connection, names, drawn)):
         # What nobody can tell is wrong.
         wrong.append(same is not True)
         judgements = Judgements(len(links), wrong)
         share = share_bound(judgements, at_most, confidence)
-        facts = {"bound": share, "judged": len(wrong), "enough": share <= at_most, "confidence": confidence}
-        if len(wrong) in _REPORTED_AT or facts["enough"]:
+        is_enough = share <= at_most
+        facts = dict.fromkeys(("estimate", "check", "unknown", "judge")) | {
+            "bound": share,
+            "judged": len(wrong),
+            "enough": is_enough,
+            "confidence": confidence,
+            "expected_more": 0 if is_enough else expected_judgements(judgements, at_most, confidence),
+        }
+        if len(wrong) in _REPORTED_AT or is_enough:
             say(
                 f"after {len(wrong)} answers, {sum(wrong)} of them wrong: at most {100 * share:.3g} % of "
                 f"{len(links):,} links are false, {100 * confidence:g} % confidence"
             )
-        facts["expected_more"] = (
-            0 if facts["enough"] else expected_judgements(judgements, at_most, confidence)
-        )
-        if facts["enough"]:
+        if is_enough:
             break
     return facts
 
 
-def _read_pairs(connection: Any, names: Sequence[str], source: str, order: str) -> list[Pair]:
-    """The first pairs (a, b) of a table by an order."""
+def read_pairs(connection: Any, names: Sequence[str], rows: Sequence[tuple[int, int]]) -> list[Pair]:
+    """Pairs of rows of the table ``source``, whose columns are called so, in their order."""
+    a, b = np.array(rows, dtype=np.int64).reshape(-1, 2).T.copy()
     cells = ", ".join(f"{side}.c{at}" for side in "xy" for at in range(len(names)))
-    rows = connection.execute(
-        f"SELECT i.ref, j.ref, {cells} FROM {source} JOIN refs i ON i.row = a JOIN refs j ON j.row = b JOIN source x "
-        f"ON x.row = a JOIN source y ON y.row = b ORDER BY {order}"
+    connection.register("given", {"place": np.arange(len(rows)), "a": a, "b": b})
+    pairs = connection.execute(
+        f"SELECT i.ref, j.ref, {cells} FROM given JOIN refs i ON i.row = a JOIN refs j ON j.row = b "
+        "JOIN source x ON x.row = a JOIN source y ON y.row = b ORDER BY place"
     ).fetchall()
+    connection.unregister("given")
     half = 2 + len(names)
     return [
-        Pair((row[0], row[1]), *(dict(zip(names, side, strict=True)) for side in (row[2:half], row[half:])))
-        for row in rows
+        Pair(
+            (pair[0], pair[1]), *(dict(zip(names, side, strict=True)) for side in (pair[2:half], pair[half:]))
+        )
+        for pair in pairs
     ]
 
 

@@ -4,21 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from pydantic_core import to_json
+
 from pairmark.models.linking.engine import Linking, NeedsJudgements
+from pairmark.models.linking.evaluation import UNKNOWN, Identities, ListedPairs, evaluate_links
 from pairmark.models.linking.share import FalseShare
 from pairmark.schemas.link_shares import FalseLinks
-from pairmark.schemas.links import LinkBlocking, LinkColumn, LinkCut, LinksRequest, LinkSummary
+from pairmark.schemas.links import (
+    LinkBlocking,
+    LinkColumn,
+    LinkCut,
+    LinkEvaluation,
+    LinksRequest,
+    LinkSummary,
+)
 from pairmark.service.datasets.confined import FileLimits
 from pairmark.service.errors import InvalidInput
 from pairmark.service.links import duck, judging
-from pairmark.service.links.evaluations import evaluate, is_file, truth_of
-from pairmark.service.links.judging import Asking, Say, kinds_of, learn, pairs_to_label
+from pairmark.service.links.judging import Asking, Say
 from pairmark.service.links.outputs import Outputs, read_whole, write_outputs
-from pairmark.service.links.results import Stored, ids_of, open_results, pick_pair
+from pairmark.service.links.results import Stored, ids_of, pick_pair
 from pairmark.service.links.store import add_sides, load_previous, name_entities, write_folder
 from pairmark.service.links.tables import LinkTables, read_frequencies, read_tables
 from pairmark.service.settings import Settings
@@ -46,6 +56,11 @@ class LinkRun:
     tables: LinkTables
     linking: Linking
     doubts: str | None = None
+
+    @property
+    def names(self) -> list[str]:
+        """Of the columns of its table ``source``."""
+        return [field.name for field in self.tables.fields]
 
 
 @contextmanager
@@ -146,9 +161,13 @@ def check_columns(request: LinksRequest, columns: Sequence[str]) -> None:
 
 
 def summary_of(
-    run: LinkRun, request: LinksRequest, connectable: tuple[int, int] | None = None
+    run: LinkRun,
+    request: LinksRequest,
+    truth: Identities | ListedPairs | None = None,
+    connectable: tuple[int, int] | None = None,
 ) -> LinkSummary:
-    """What was linked; ``connected`` : how many entities candidates connect, and of how many, where labels say it."""
+    """What was linked; ``truth``: what is known; ``connectable``: how many entities candidates connect, and of how
+    many, where labels say it."""
     linking, tables = run.linking, run.tables
     recall, interval = linking.recall, None
     if connectable is not None and connectable[1]:
@@ -188,6 +207,7 @@ def summary_of(
             for name, kind, weight, note in linking.columns
         ],
         ids=tables.ids,
+        evaluation=_evaluate(run.connection, truth, request.confidence),
         cuts=[LinkCut(cut=cut, links=n, estimate=round(share, 6)) for cut, n, share in cuts],
         notes=[
             *tables.notes,
@@ -215,14 +235,14 @@ def link_files(
     settings: Settings,
     request: LinksRequest,
     *,
-    out: Path | Outputs,
+    outputs: Outputs,
     folder: Path | None = None,
     asking: Asking | None = None,
     say: Say = print,
     truth: str | None = None,
     **options: Any,
 ) -> LinkSummary:
-    """Write the links of tables to a CSV or Parquet file; ``options`` and errors as `link_session`.
+    """Write the links of tables to files; ``options`` and errors as `link_session`.
 
     Parameters
     ----------
@@ -234,49 +254,98 @@ def link_files(
     in_column = truth is not None and not is_file(truth)
     if in_column:
         options["columns"] = {**(options.get("columns") or {}), truth: "ignore"}
-    outputs = out if isinstance(out, Outputs) else Outputs(links=out)
-    limits = FileLimits.of(settings, sum(path.stat().st_size for path in files))
     with link_session(files, scratch, settings, request, **options) as run:
-        ids = [name for name in run.tables.ids if name is not None]
         if run.doubts is None:
             if folder is not None:
                 is_later = options.get("previous") is not None
                 write_folder(run.connection, folder, run.linking, run.tables, again=is_later)
             names: list[str] = []
             if outputs.whole or in_column:
+                limits = FileLimits.of(settings, sum(path.stat().st_size for path in files))
                 names = read_whole(run.connection, files, scratch, limits)
-            summary = summary_of(run, request)
-            if truth is not None:
-                answers = truth_of(run.connection, truth, names)
-                evaluation = evaluate(run.connection, answers, request.confidence)
-                summary = summary.model_copy(update={"evaluation": evaluation})
-            write_outputs(run.connection, outputs, names, ids)
-            if asking is not None and request.recall is not None:
-                drawn = judging.records_to_judge(run.connection, run.linking)
-        elif asking is None:
+            summary = summary_of(
+                run, request, None if truth is None else _truth_of(run.connection, truth, names)
+            )
+            write_outputs(run.connection, outputs, names, run.tables.ids)
+            return summary if asking is None else _judge(run, request, summary, asking, say)
+        if asking is None:
             raise InvalidInput(
                 f"without labels, matches cannot be told from strangers here: {run.doubts}. Add --judge, which asks "
                 "about pairs and learns from the answers; or give a trained model (--model)"
             )
-        else:
-            pairs = pairs_to_label(run.connection, [field.name for field in run.tables.fields])
-            kinds = kinds_of(run.connection, run.tables)
-    if run.doubts is not None:
-        assert asking is not None
         say(f"labels are needed: {run.doubts}. Say of pairs whether they are the same")
-        options |= {"learned": learn(asking(pairs), kinds, say)}
-        again = scratch / "again"
-        again.mkdir()
-        options |= {"asking": asking, "say": say, "truth": truth}
-        return link_files(files, again, settings, request, out=outputs, folder=folder, **options)
-    if asking is not None and folder is not None and summary.links:
-        with open_results(Stored(folder)) as results:
-            share = judging.bound(results, asking, request.false_links or AT_MOST, request.confidence, say)
-        assert summary.false_links is not None
-        if share.get("bound") is not None:
-            share |= dict.fromkeys(("estimate", "check", "unknown", "judge"))
-        summary = summary.model_copy(update={"false_links": summary.false_links.model_copy(update=share)})
-    if asking is not None and request.recall is not None and any(drawn[1]):
-        found_share = judging.recall(*drawn, asking, request.recall, request.confidence, say)
-        summary = summary.model_copy(update={"recall": found_share})
-    return summary
+        pairs = judging.pairs_to_label(run.connection, run.names)
+        learned = judging.learn(asking(pairs), judging.kinds_of(run.connection, run.tables), say)
+    again = scratch / "again"
+    again.mkdir()
+    options |= {"learned": learned, "asking": asking, "say": say, "truth": truth}
+    return link_files(files, again, settings, request, outputs=outputs, folder=folder, **options)
+
+
+def _judge(
+    run: LinkRun, request: LinksRequest, summary: LinkSummary, asking: Asking, say: Say
+) -> LinkSummary:
+    """What a person's judgements show of the links."""
+    shown: dict[str, Any] = {}
+    if summary.links and summary.false_links is not None:
+        at_most = request.false_links or AT_MOST
+        share = judging.bound(run.connection, run.names, asking, at_most, request.confidence, say)
+        shown["false_links"] = summary.false_links.model_copy(update=share)
+    if request.recall is not None:
+        size, records = judging.records_to_judge(run.connection, run.linking)
+        if any(records):
+            shown["recall"] = judging.recall(size, records, asking, request.recall, request.confidence, say)
+    return summary.model_copy(update=shown)
+
+
+def _evaluate(
+    connection: Any, truth: Identities | ListedPairs | None, confidence: float
+) -> LinkEvaluation | None:
+    """Links of a connection that has the tables ``links``, ``members`` and ``sides``; None: nothing is known."""
+    if truth is None:
+        return None
+    links, members, sides = (
+        connection.execute(sql).fetchnumpy()
+        for sql in (
+            "SELECT a, b, score, kept FROM links",
+            "SELECT row, first FROM members",
+            "SELECT side FROM sides ORDER BY row",
+        )
+    )
+    tables = np.asarray(sides["side"], dtype=np.int64)
+    figures = evaluate_links(
+        links, members, truth, tables, within=len(np.unique(tables)) != 2, confidence=confidence
+    )
+    # JSON has null for what is not known, which is NaN.
+    return LinkEvaluation.model_validate_json(
+        to_json(asdict(figures) | {"best_cut": figures.best.cut}, inf_nan_mode="null")
+    )
+
+
+def is_file(truth: str) -> bool:
+    """Whether what is known is in a file of pairs; else in a column."""
+    return Path(truth).suffix in (".csv", ".parquet")
+
+
+def _truth_of(connection: Any, truth: str, names: Sequence[str]) -> Identities | ListedPairs:
+    """What a column of the table ``whole`` says, by the names of its columns; or a file of pairs: ids of a left and a
+    right record and, perhaps, whether they are the same."""
+    if not is_file(truth):
+        cell = f"c{names.index(truth)}"
+        codes = connection.execute(
+            f"SELECT dense_rank() OVER (ORDER BY {cell}) AS code, {cell} IS NULL AS unknown FROM whole ORDER BY row"
+        ).fetchnumpy()
+        return Identities(np.where(codes["unknown"], UNKNOWN, codes["code"]).astype(np.int64))
+    rows_by_id = connection.execute("SELECT id, row FROM sides ORDER BY side").fetchall()
+    # An id that several tables have is of the first one on the left, and of the last one on the right.
+    row_of = [dict(reversed(rows_by_id)), dict(rows_by_id)]
+    rows = []
+    for number, (left, right, *same) in enumerate(duck.read_table(Path(truth))[1], 1):
+        if left not in row_of[0] or right not in row_of[1]:
+            raise InvalidInput(
+                f"{truth}, row {number}: there are no records {left!r} and {right!r}", field="truth"
+            )
+        is_same = str(same[0] if same else 1).strip().lower() in ("1", "1.0", "true", "yes", "same")
+        rows.append([*sorted((row_of[0][left], row_of[1][right])), is_same])
+    a, b, agreed = np.array(rows, dtype=np.int64).reshape(-1, 3).T
+    return ListedPairs(a, b, agreed.astype(np.bool_))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from sqlalchemy import delete, tuple_
 from sqlalchemy.orm import Session
 
 from pairmark.models.records.schema import COMPARED, STRINGS, key_of
@@ -29,15 +31,14 @@ from pairmark.service.audit.log import record
 from pairmark.service.blobs import Blobs, delete_unused
 from pairmark.service.caches import BoundedCache
 from pairmark.service.datasets.ingest import dataset_of
-from pairmark.service.db import Database
+from pairmark.service.db import Database, among
 from pairmark.service.errors import Conflict, CorruptArtefact, InvalidInput, ModelNotCapable
 from pairmark.service.jobs.queue import JobQueue
-from pairmark.service.links import by_hand, repository
-from pairmark.service.links.folders import REVIEWS, LinkFolders
+from pairmark.service.links.folders import REVIEWS, WITH_STATE, LinkFolders
 from pairmark.service.links.learned import Learned
 from pairmark.service.links.linking import check_columns
 from pairmark.service.links.resolving import Resolver
-from pairmark.service.links.results import Addition, Results
+from pairmark.service.links.results import Results
 from pairmark.service.names import VisibleNames, parse_ref, tenant_of
 from pairmark.service.pagination import page_of, start_of
 from pairmark.service.reviews import repository as reviews
@@ -86,10 +87,10 @@ class Links:
             self._folders.stored(request.previous, names)
 
         def prepare(session: Session) -> JobRow:
-            rows = [
-                _table(dataset_of(session, ref, lock="shared"), _field(request, at))
-                for at, ref in enumerate(request.datasets)
-            ]
+            fields = (
+                ("left", "right") if request.tables is None else map("tables[{}]".format, itertools.count())
+            )
+            rows = [_table(session, ref, field) for ref, field in zip(request.datasets, fields, strict=False)]
             names_of = [f"{row.name}:{row.version}" for row in rows]
             if request.tables is not None and len({*names_of}) < len(rows):
                 raise InvalidInput(
@@ -98,7 +99,7 @@ class Links:
                 )
             version_of = dict(zip(request.datasets, names_of, strict=True))
             weighing = {
-                column: _table(dataset_of(session, ref, lock="shared"), f"frequencies.{column}")
+                column: _table(session, ref, f"frequencies.{column}")
                 for column, ref in (request.frequencies or {}).items()
             }
             params.update(
@@ -135,7 +136,9 @@ class Links:
 
         job = self._queue.enqueue(prepare)
         with self._db.write() as session:
-            repository.keep(session, job.id, job.model, job.params, self._db.now(session))
+            now = self._db.now(session)
+            # Its worker may have done so already.
+            session.merge(LinkRow(id=job.id, name=job.model, request=job.params, created_at=now))
         return job
 
     def _threshold(self, version: ModelVersion, request: LinksRequest) -> float:
@@ -153,7 +156,7 @@ class Links:
     def get(self, link_id: str, names: VisibleNames) -> LinksOut:
         """A link job, or `UnknownLinks`."""
         with self._db.read() as session:
-            return _out(session, self._folders.find(session, link_id, names))
+            return _out(session, *self._folders.find(session, link_id, names))
 
     def evaluation(self, link_id: str, names: VisibleNames) -> LinkEvaluation:
         """Links as a job found them against the tables' identities; `Conflict` where they have none."""
@@ -168,15 +171,17 @@ class Links:
 
     def page(self, limit: int, cursor: str | None, names: VisibleNames) -> Page[LinksOut]:
         """Link jobs, newest first."""
-        after = start_of(limit, cursor, float, str)
+        after, mark = start_of(limit, cursor, float, str), (LinkRow.created_at, LinkRow.id)
+        query = WITH_STATE.where(among(names, LinkRow.name)).order_by(*(column.desc() for column in mark))
+        if after is not None:
+            query = query.where(tuple_(*mark) < tuple_(*after))
         with self._db.read() as session:
-            rows = repository.page(session, limit + 1, after, names)
             return page_of(
                 Page[LinksOut],
-                rows,
+                session.execute(query.limit(limit + 1)).all(),
                 limit,
                 lambda row: (row[0].created_at, row[0].id),
-                lambda row: _out(session, row),
+                lambda row: _out(session, row[0], row[1]),
             )
 
     def listed(self, kind: type[P], link_id: str, limit: int, cursor: str | None, names: VisibleNames) -> P:
@@ -208,22 +213,22 @@ class Links:
         """A page of links in the order of the tables, or the most doubtful first."""
         start = start_of(limit, cursor, int) or 0
 
-        def look(results: Results) -> list[dict[str, Any]]:
+        def look(results: Results) -> list[LinkOut]:
             rows = results.links(search, sort == "doubt", limit + 1, start)
-            shown = [dict(zip(LinkOut.model_fields, row[:5], strict=False)) for row in rows]
-            if results.n_tables > 2:
-                for link, row in zip(shown, rows, strict=True):
-                    link |= {"left_table": row[5] + 1, "right_table": row[6] + 1}
-            if cells:
-                texts = results.texts_of(
-                    [key for row in rows for key in ((row[5], row[0]), (row[6], row[1]))]
+            keys = [key for row in rows for key in ((row[5], row[0]), (row[6], row[1]))] if cells else []
+            texts = results.texts_of(keys)
+            return [
+                LinkOut(
+                    **dict(zip(LinkOut.model_fields, row[:5], strict=False)),
+                    left_table=row[5] + 1 if results.n_tables > 2 else None,
+                    right_table=row[6] + 1 if results.n_tables > 2 else None,
+                    cells=(texts[2 * place], texts[2 * place + 1]) if cells else None,
                 )
-                for at, link in enumerate(shown):
-                    link["cells"] = texts[2 * at : 2 * at + 2]
-            return shown
+                for place, row in enumerate(rows)
+            ]
 
         shown = self._folders.read(link_id, names, look)
-        return page_of(Page[LinkOut], shown, limit, lambda _: (start + limit,), LinkOut.model_validate)
+        return page_of(Page[LinkOut], shown, limit, lambda _: (start + limit,), lambda link: link)
 
     def explain(self, link_id: str, left: str, right: str, names: VisibleNames) -> LinkExplained:
         """Why two records are linked or not, field by field; `UnknownLinks` where one is not there."""
@@ -237,8 +242,7 @@ class Links:
         with self._db.read() as session:
             model = self._folders.find(session, link_id, names)[0].request["model"]
         if model is not None:
-            learned = Learned.stored(self._db, self._blobs, self._settings, model)
-            weights = learned.explained(*cells)
+            weights = Learned.stored(self._db, self._blobs, self._settings, model).explained(*cells)
             fields = [field | {"weight": weights.get(field["field"], 0.0)} for field in fields]
         return LinkExplained(
             left=keys[0][1], right=keys[1][1], score=score, decision=decision, entity=entity, fields=fields
@@ -246,15 +250,7 @@ class Links:
 
     def edit(self, link_id: str, edit: EntitiesEdit, names: VisibleNames) -> LinksOut:
         """Merge entities or split one, for good: jobs that go on from this one keep it."""
-
-        def change(results: Results) -> Addition:
-            if edit.merge is not None:
-                return by_hand.merge(results, edit.merge)
-            assert edit.split is not None
-            assert edit.records is not None
-            return by_hand.split(results, edit.split, edit.records)
-
-        self._folders.edit(link_id, names, change, edit.model_dump(exclude_none=True))
+        self._folders.edit(link_id, names, edit)
         return self.get(link_id, names)
 
     def resolve(self, link_id: str, request: ResolveRequest, names: VisibleNames) -> LinksResolved:
@@ -269,7 +265,7 @@ class Links:
                 continue
             with resolver.lock:
                 with self._db.read() as session:
-                    for each in repository.additions(session, link_id, len(resolver.added)):
+                    for each in self._folders.additions(session, link_id, len(resolver.added)):
                         resolver.take(each)
                 if not request.add:
                     return LinksResolved(entities=resolver.resolve(request.record))
@@ -288,15 +284,7 @@ class Links:
 
     def erase(self, link_id: str, name: str, names: VisibleNames) -> LinksErased:
         """Erase a record from links, entities, changes and the review."""
-
-        n_links = 0
-
-        def change(results: Results) -> Sequence[str]:
-            nonlocal n_links
-            n_links, refs = by_hand.erase(results, name)
-            return refs
-
-        n_items = self._folders.rewrite(link_id, names, change)
+        n_links, n_items = self._folders.rewrite(link_id, names, name)
         self._resolvers.drop([link_id])
         self._db.truncate_log()
         with self._db.read() as session:
@@ -326,16 +314,17 @@ class Links:
             record(
                 session, self._db.now(session), "links.delete", f"links:{row.id}", tenant=tenant_of(row.name)
             )
-            for review in filter(None, [repository.review_of(session, row, which) for which in REVIEWS]):
+            for review in filter(None, (_review_of(session, row, which) for which in REVIEWS)):
                 reviews.delete_review(session, review.id)
-            repository.remove(session, link_id)
+            blobs = [row.blob] if row.blob is not None else []
+            session.execute(delete(LinkRow).where(LinkRow.id == link_id))
             self._resolvers.drop([link_id])
-            blob = row.blob
-        if blob is not None:
-            delete_unused(self._db, self._blobs, [blob])
+        delete_unused(self._db, self._blobs, blobs)
 
 
-def _table(row: DatasetRow, field: str) -> DatasetRow:
+def _table(session: Session, ref: str, field: str) -> DatasetRow:
+    """A dataset of records; ``field``: what names it in a request."""
+    row = dataset_of(session, ref, lock="shared")
     if row.summary.get("columns") is None:
         raise InvalidInput(
             f"dataset {row.name!r} holds vectors; expected a table of records: upload it with columns or with text",
@@ -347,11 +336,6 @@ def _table(row: DatasetRow, field: str) -> DatasetRow:
 def _columns(row: DatasetRow) -> dict[str, str]:
     """Types of the columns of a table that are compared."""
     return {each["name"]: each["type"] for each in row.summary["columns"] if each["type"] in COMPARED}
-
-
-def _field(request: LinksRequest, side: int) -> str:
-    """What names a table in a request."""
-    return ("left", "right")[side] if request.tables is None else f"tables[{side}]"
 
 
 def _check_model(version: ModelVersion, ref: str, tables: Sequence[DatasetRow]) -> None:
@@ -395,49 +379,57 @@ def _check_previous(row: LinkRow, params: dict[str, Any]) -> None:
         )
 
 
-def _out(session: Session, row_and_state: tuple[LinkRow, str]) -> LinksOut:
-    row, state = row_and_state
-    params, summary = row.request, dict(row.summary or {})
-    opened = {which: repository.review_of(session, row, which) for which in REVIEWS}
-    review, missed, recall = (opened[which] for which in REVIEWS)
+def _review_of(session: Session, row: LinkRow, which: str) -> ReviewRow | None:
+    """One of `folders.REVIEWS` of a job's links, while there is one."""
+    review = (row.summary or {}).get(which)
+    return None if review is None else session.get(ReviewRow, review)
+
+
+def _out(session: Session, row: LinkRow, state: str) -> LinksOut:
+    params, summary, tables = row.request, dict(row.summary or {}), row.request["tables"]
+    review, missed, recall = (_review_of(session, row, which) for which in REVIEWS)
     if review is not None and summary.get("false_links") is not None:
         summary["false_links"] = summary["false_links"] | _judged_share(review, summary)
     if missed is not None:
-        bound = missed.progress["bound"] if missed.progress["judged"] else None
-        counts = {name: missed.progress[name] for name in ("judged", "enough")}
-        summary["missed_links"] = counts | {"bound": bound, "review": missed.id}
+        summary["missed_links"] = {
+            "judged": missed.progress["judged"],
+            "enough": missed.progress["enough"],
+            "bound": missed.progress["bound"] if missed.progress["judged"] else None,
+            "review": missed.id,
+        }
     if recall is not None:
-        settings = {"confidence": recall.confidence, "review": recall.id}
-        summary["recall"] = recall.progress["recall"] | settings
-    tables = params["tables"]
-    facts: dict[str, Any] = {name: params.get(name) for name in ("model", "one_to_one", "previous")} | {
-        "id": row.id,
-        "state": state,
-        "created_at": row.created_at,
-        "tables": tables,
-        "left": tables[0],
-        "right": tables[1] if len(tables) > 1 else None,
-        "unique": params["unique"] or [],
-        "request": {
-            name: params[name]
-            for name in LinksRequest.model_fields
-            if params.get(name) not in (None, [], False)
-        },
-    }
-    return LinksOut.model_validate(facts | summary | {"review": None if review is None else review.id})
+        about = {"confidence": recall.confidence, "review": recall.id}
+        summary["recall"] = recall.progress["recall"] | about
+    return LinksOut.model_validate(
+        {name: params.get(name) for name in ("model", "one_to_one", "previous")}
+        | {
+            "id": row.id,
+            "state": state,
+            "created_at": row.created_at,
+            "tables": tables,
+            "left": tables[0],
+            "right": tables[1] if len(tables) > 1 else None,
+            "unique": params["unique"] or [],
+            "request": {
+                name: params[name]
+                for name in LinksRequest.model_fields
+                if params.get(name) not in (None, [], False)
+            },
+        }
+        | summary
+        | {"review": None if review is None else review.id}
+    )
 
 
 def _judged_share(review: ReviewRow, summary: dict[str, Any]) -> dict[str, Any]:
     """What judgements say of the share of false links; those that were made by hand since count as false."""
     progress, size, by_hand = review.progress, sum(sizes_of(review)), summary.get("by_hand", 0)
-    facts = {name: progress[name] for name in ("judged", "enough", "expected_more")}
-    facts |= {"bound": None, "bound_of": size, "by_hand": by_hand}
-    if progress["judged"]:
-        n_false = round(progress["bound"] * size) + by_hand
-        bound = min(1.0, n_false / max(summary["links"], 1))
-        facts |= {"bound": bound, "enough": bound <= review.at_most}
-        facts |= dict.fromkeys(("estimate", "check", "unknown", "judge"))
-        if not facts["enough"]:
-            # After changes by hand it may lack what the review has.
-            facts["expected_more"] = progress["expected_more"] or None
-    return facts
+    facts = {"judged": progress["judged"], "bound": None, "bound_of": size, "by_hand": by_hand}
+    if not progress["judged"]:
+        return facts | {name: progress[name] for name in ("enough", "expected_more")}
+    bound = min(1.0, (round(progress["bound"] * size) + by_hand) / max(summary["links"], 1))
+    is_enough = bound <= review.at_most
+    # After changes by hand it may lack what the review has.
+    more = progress["expected_more"] if is_enough else progress["expected_more"] or None
+    nothing_else = dict.fromkeys(("estimate", "check", "unknown", "judge"))
+    return facts | nothing_else | {"bound": bound, "enough": is_enough, "expected_more": more}

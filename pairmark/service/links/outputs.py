@@ -121,7 +121,9 @@ def keep_state(folder: Path, links: Path) -> Path:
     return state
 
 
-def write_outputs(connection: Any, outputs: Outputs, names: Sequence[str], ids: Collection[str]) -> None:
+def write_outputs(
+    connection: Any, outputs: Outputs, names: Sequence[str], ids: Collection[str | None]
+) -> None:
     """Write what was found.
 
     Parameters
@@ -144,25 +146,24 @@ def write_outputs(connection: Any, outputs: Outputs, names: Sequence[str], ids: 
         )
     if outputs.whole:
         connection.execute(_WHO_SQL)
+    if outputs.merged is not None:
+        _merge(connection, names, dict.fromkeys(filter(None, ids), "first") | dict(outputs.keep))
     n_tables = connection.execute("SELECT max(side) + 1 FROM sides").fetchone()[0]
-    cells, joins = "", ""
-    if outputs.cells:
-        sides = [(place, name, side) for place, name in enumerate(names) for side in ("left", "right")]
-        cells = "".join(
-            f", {side[0]}.c{place} AS {duck.quoted_name(f'{side} {name}')}" for place, name, side in sides
-        )
-        joins = "JOIN whole l ON l.row = f.a JOIN whole r ON r.row = f.b"
-    with taking_place(outputs.links) as part:
-        duck.copy_to(connection, record_links_sql(n_tables, cells, joins), part)
-    columns = ", ".join(f"c{place} AS {duck.quoted_name(name)}" for place, name in enumerate(names))
+    columns = [(f"c{place}", duck.quoted_name(name)) for place, name in enumerate(names)]
+    listed = ", ".join(f"{cell} AS {name}" for cell, name in columns)
+    both = "".join(
+        f", l.{cell} AS {duck.quoted_name(f'left {name}')}, r.{cell} AS {duck.quoted_name(f'right {name}')}"
+        for (cell, _), name in zip(columns, names, strict=True)
+    )
+    joins = "JOIN whole l ON l.row = f.a JOIN whole r ON r.row = f.b"
+    with_cells = (both, joins) if outputs.cells else ("", "")
     for path, query in (
-        (outputs.entities, f"SELECT entity, {columns} FROM whole JOIN who USING (row) ORDER BY whole.row"),
-        (outputs.merged, f"SELECT entity, records, {columns} FROM merged ORDER BY merged.first"),
+        (outputs.links, record_links_sql(n_tables, *with_cells)),
+        (outputs.entities, f"SELECT entity, {listed} FROM whole JOIN who USING (row) ORDER BY whole.row"),
+        (outputs.merged, f"SELECT entity, records, {listed} FROM merged ORDER BY merged.first"),
         (outputs.merged and sources_path(outputs.merged), "FROM kept_from"),
     ):
         if path is not None:
-            if path == outputs.merged:
-                _merge(connection, names, dict.fromkeys(ids, "first") | dict(outputs.keep))
             with taking_place(path) as part:
                 duck.copy_to(connection, query, part)
 

@@ -21,9 +21,16 @@ from pairmark.models.records.compare import LinkField
 from pairmark.models.records.compare.normal import TURN, fold_cell, iso_date
 from pairmark.schemas.links import ResolvedEntity
 from pairmark.service.errors import Conflict, InvalidInput, ModelNotCapable
-from pairmark.service.links.comparing import comparer, form_of
-from pairmark.service.links.index import IndexedRecord, RecordIndex, entity_key, id_key
-from pairmark.service.links.results import Addition, Key, free_name, read_fitted, written_key
+from pairmark.service.links.index import IndexedRecord, RecordIndex
+from pairmark.service.links.results import (
+    Addition,
+    Key,
+    comparer,
+    form_of,
+    free_name,
+    read_fitted,
+    written_key,
+)
 
 _MOST_CANDIDATES = 64
 _FREQUENT, _MOST_FREQUENT = 2_000, 50_000
@@ -86,12 +93,12 @@ class Resolver:
         """Know a record that was put in, or an edit."""
         self.added.append(added)
         for side, name, _, _, forms, keys, *_ in added.get("records", ()):
-            self._note([*keys, id_key(name)], self._n_rows)
+            self._note([*keys, key_number(f"id:{name}")], self._n_rows)
             self._records.append(IndexedRecord(side, name, None, forms))
         for entity, *key in added["entities"]:
             member = self._row_of(*key)
             if entity is not None:
-                self._note([entity_key(entity)], member)
+                self._note([key_number(f"entity:{entity}")], member)
             self._joined[member] = entity
 
     def _note(self, keys: Sequence[int], row: int) -> None:
@@ -145,17 +152,19 @@ class Resolver:
         forms = self._forms(texts)
         compared = self.compare(forms)
         entities = self._judge(compared, is_added=True)
-        if name is not None and (there := [self._record(row) for row in self._rows(id_key(name)).tolist()]):
+        if name is not None and (there := [self._record(row) for row in self._named(name).tolist()]):
             if any(namesake.key == (self._last, name) and namesake.forms == forms for namesake in there):
                 return self._judge(compared), name, None
             raise Conflict(f"there is another record {name!r}; give another id", field="id")
         bare = (name or "").partition(":")[2]
-        if any(written_key(self._record(row).key) == name for row in self._rows(id_key(bare)).tolist()):
+        if any(written_key(self._record(row).key) == name for row in self._named(bare).tolist()):
             raise Conflict(f"{name!r} names record {bare!r} of a table; give another id", field="id")
         if name is not None and self._entity_rows(name):
             raise Conflict(f"there is an entity {name!r}; give another id", field="id")
         numbered = (f"{_ADDED}~{number}" for number in count(self._n_rows + 1))
-        name = name or next(new_name for new_name in numbered if self._is_free(new_name))
+        name = name or next(
+            each for each in numbered if not self._named(each).size and not self._entity_rows(each)
+        )
         entity, members, inside = None, list[Key](), set[Key]()
         if entities and entities[0].decision == "match":
             joined = [
@@ -180,7 +189,8 @@ class Resolver:
             )
             for candidate in compared
             if (chance := float(chances(np.array(candidate.log_odds)))) > self._cut
-            and self._may_link(candidate.record.side)
+            # Two tables are linked across, and a unique one has no links within.
+            and (candidate.record.side != self._last or not (self._last == 1 or self._is_unique))
         ]
         is_twin = any(candidate.is_equal and candidate.record.side == self._last for candidate in compared)
         keys = sorted({key for _, key in self._keys(forms)})
@@ -332,12 +342,12 @@ class Resolver:
         """What names an entity, or a record that is alone: of several tables' equal ids, with the table's number."""
         if record.entity is not None:
             return record.entity
-        is_one = self._rows(id_key(record.id)).size == 1 and not self._entity_rows(record.id)
+        is_one = self._named(record.id).size == 1 and not self._entity_rows(record.id)
         return record.id if is_one else written_key(record.key)
 
-    def _may_link(self, side: int) -> bool:
-        """Whether links to a table are looked for: two are linked across, a unique one has none within."""
-        return side != self._last or not (self._last == 1 or self._is_unique)
+    def _named(self, name: str) -> Int64:
+        """Records that have an id."""
+        return self._rows(key_number(f"id:{name}"))
 
     def _rows(self, key: int) -> Int64:
         return np.append(self._index.rows(key), np.array(self._rows_of.get(key, []), dtype=np.int64))
@@ -348,16 +358,12 @@ class Resolver:
         return record._replace(entity=self._joined.get(row, record.entity))
 
     def _row_of(self, side: int, name: str) -> int:
-        rows: list[int] = self._rows(id_key(name)).tolist()
-        return next(row for row in rows if self._record(row).key == (side, name))
+        return int(next(row for row in self._named(name).tolist() if self._record(row).key == (side, name)))
 
     def _entity_rows(self, name: str) -> list[int]:
         """The records of an entity; none where there is no such."""
-        rows: list[int] = np.unique(self._rows(entity_key(name))).tolist()
+        rows: list[int] = np.unique(self._rows(key_number(f"entity:{name}"))).tolist()
         return [row for row in rows if self._record(row).entity == name]
-
-    def _is_free(self, name: str) -> bool:
-        return not self._rows(id_key(name)).size and not self._entity_rows(name)
 
 
 def _is_in(some: Int64, ascending: Int64) -> Bool:

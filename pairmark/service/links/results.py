@@ -20,17 +20,19 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import cache
 from itertools import chain, count
 from pathlib import Path
+from threading import Lock
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from pairmark.models.linking.candidates import key_values
 from pairmark.models.linking.mixture import Mixture
-from pairmark.models.records.compare import LinkField
+from pairmark.models.records.compare import KINDS, LinkField
 from pairmark.service.errors import Conflict, InvalidInput, UnknownLinks
-from pairmark.service.links.comparing import comparer, form_of
 from pairmark.service.links.duck import copy_to, duckdb_session, quoted_text
 from pairmark.service.links.index import write_index
 
@@ -64,9 +66,11 @@ _DECIDED_AGAIN = (
     "x.entity = y.entity THEN x.entity END AS entity) FROM ({links}) l LEFT JOIN {members} x ON x.side = left_side AND "
     'x.record = "left" LEFT JOIN {members} y ON y.side = right_side AND y.record = "right"'
 )
+_DELETE_EARLIER = "DELETE FROM {0} WHERE rowid NOT IN (SELECT max(rowid) FROM {0} GROUP BY side, record)"
 _PUT_IN_LATER = 2**40
 """The place of the first record that was put in."""
 _LEVELS = ("missing", "different", "weak", "close", "equal")
+_MISSING, _EQUAL = 0, 4
 
 Key = tuple[int, str]
 """Of a record: the number of its table, from 0, and its id."""
@@ -94,7 +98,6 @@ def read_fitted(folder: Path) -> dict[str, Any]:
 def create_views(connection: Any, stored: Stored, prefix: str = "") -> None:
     """Views of the tables of a folder, with what was added since."""
     rows_of: dict[str, list[Any]] = {name: [] for name in _TABLES}
-    members: dict[Key, tuple[str | None, int, str]] = {}
     forgotten: set[int] = set()
     for added in stored.added:
         gone = added.get("forgotten", ())
@@ -103,18 +106,13 @@ def create_views(connection: Any, stored: Stored, prefix: str = "") -> None:
         rows_of["statements"] = [row for row in rows_of["statements"] if row[0] not in gone]
         for name, rows in rows_of.items():
             rows += added.get(name, ())
-        for entity, side, record in added.get("entities", ()):
-            # The last one says where a record is, and in which place.
-            members.pop((side, record), None)
-            members[side, record] = entity, side, record
-    rows_of["entities"] = [*members.values()]
     for name in _TABLES:
         file, new = quoted_text(stored.folder / f"{name}.parquet"), f"{prefix}new_{name}"
         sql = (
             "SELECT * EXCLUDE file_row_number, file_row_number AS place "
             f"FROM read_parquet({file}, file_row_number=true)"
         )
-        if name == "entities" and members:
+        if name == "entities" and rows_of[name]:
             sql += f" ANTI JOIN {new} USING (side, record)"
         if name == "statements" and forgotten:
             sql += f" WHERE number NOT IN ({', '.join(map(str, forgotten))})"
@@ -123,9 +121,12 @@ def create_views(connection: Any, stored: Stored, prefix: str = "") -> None:
             columns = [list(cells) for cells in zip(*rows, strict=True)]
             cells = ", ".join("unnest(?)" for _ in columns)
             connection.execute(f"INSERT INTO {new} SELECT {cells}", columns)
+            if name == "entities":
+                # The last one says where a record is, and in which place.
+                connection.execute(_DELETE_EARLIER.format(new))
             sql += f" UNION ALL SELECT *, {_PUT_IN_LATER} + rowid FROM {new}"
             sql += " WHERE entity IS NOT NULL" if name == "entities" else ""
-        if name == "links" and members:
+        if name == "links" and rows_of["entities"]:
             sql = _DECIDED_AGAIN.format(links=sql, members=f"{prefix}new_entities")
         connection.execute(f"CREATE VIEW {prefix}{name} AS {sql}")
 
@@ -274,16 +275,13 @@ class Results:
     def pair(self, left: str, right: str) -> list[Key]:
         """The records of a pair. Addresses join both by a slash, and ids may hold slashes themselves: where there are
         no such two, every slash is tried."""
-        text, error = f"{left}/{right}", None
+        text = f"{left}/{right}"
         pairs = [(text[:at], text[at + 1 :]) for at, char in enumerate(text) if char == "/"]
         keys = self.keys_of(ids_of(left, right, *chain(*pairs)))
         for one, other in [(left, right), *pairs]:
-            try:
+            with suppress(UnknownLinks):
                 return pick_pair(keys, self.n_tables, one, other)
-            except UnknownLinks as unknown:
-                error = error or unknown
-        assert error is not None
-        raise error
+        return pick_pair(keys, self.n_tables, left, right)
 
     def link(self, one: Key, other: Key) -> tuple[Any, ...] | None:
         """(score, decision, entity) of the link of two records, in either order."""
@@ -318,6 +316,59 @@ class Results:
             }
             for field, level, weight in zip(fields, levels, weights, strict=True)
         ]
+
+
+# ---------------------------------------------------------------- single cells
+
+
+def form_of(kind: str, cell: str | None) -> str | None:
+    """A cell's normal form; None where it is missing."""
+    return None if cell is None else KINDS[kind].form(cell) or None
+
+
+class CellComparer:
+    """Keys and levels of single cells by prepared statements: to bind one takes longer than to run it.
+
+    One connection without tables, for all threads: what it prepares depends on kinds of columns alone."""
+
+    def __init__(self) -> None:
+        import duckdb
+
+        self._lock, self._prepared = Lock(), set[str]()
+        self._con = duckdb.connect(config={"threads": "1", "memory_limit": "256MB"})
+
+    def keys(self, fields: Sequence[LinkField], forms: Sequence[str | None]) -> list[list[str]]:
+        """Of each column, texts that its cell shares with those that it is like."""
+        lists = ", ".join(key_values(field, f"a{at}") for at, field in enumerate(fields))
+        cells = ", ".join(f"${at + 1}::VARCHAR AS a{at}" for at in range(len(fields)))
+        literals = ["NULL" if form is None else quoted_text(form) for form in forms]
+        name = "_".join(["keys", *(field.kind for field in fields)])
+        value_lists = self._run(name, f"SELECT {lists} FROM (SELECT {cells})", *literals)[0]
+        return [[value for value in values or () if value is not None] for values in value_lists]
+
+    def levels(self, kind: str, form: str | None, others: Sequence[str | None]) -> list[int]:
+        """How far a normal form agrees with each of some others."""
+        level: dict[str | None, int] = {form: _EQUAL}
+        unlike = sorted({other for other in others if other is not None and other != form})
+        if form is not None and unlike:
+            sql = f"SELECT b, {KINDS[kind].level('a', 'b')} FROM (SELECT $1::VARCHAR AS a, unnest($2::VARCHAR[]) AS b)"
+            listed = f"[{', '.join(map(quoted_text, unlike))}]"
+            level |= dict(self._run(f"level_{kind}", sql, quoted_text(form), listed))
+        return [_MISSING if None in (form, other) else level[other] for other in others]
+
+    def _run(self, name: str, sql: str, *literals: str) -> list[tuple[Any, ...]]:
+        with self._lock:
+            if name not in self._prepared:
+                self._con.execute(f"PREPARE {name} AS {sql}")
+                self._prepared.add(name)
+            rows: list[tuple[Any, ...]] = self._con.execute(
+                f"EXECUTE {name}({', '.join(literals)})"
+            ).fetchall()
+            return rows
+
+
+comparer = cache(CellComparer)
+"""The one of this process."""
 
 
 # ---------------------------------------------------------------- names of records and entities

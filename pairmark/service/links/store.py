@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from itertools import accumulate
+from itertools import accumulate, groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -173,15 +174,13 @@ def _names_again(connection: Any) -> dict[int, str]:
             names[first] = entity
             taken.add(entity)
     taken |= {row[0] for row in connection.execute("SELECT DISTINCT entity FROM before_entities").fetchall()}
-    new: dict[int, list[str]] = {}
-    for first, record in connection.execute(
+    rows = connection.execute(
         "SELECT first, id FROM members JOIN ids USING (row) ORDER BY first, row"
-    ).fetchall():
+    ).fetchall()
+    for first, records in groupby(rows, key=itemgetter(0)):
         if first not in names:
-            new.setdefault(first, []).append(record)
-    for first, records in new.items():
-        names[first] = free_name(records, taken)
-        taken.add(names[first])
+            names[first] = free_name([record for _, record in records], taken)
+            taken.add(names[first])
     return names
 
 

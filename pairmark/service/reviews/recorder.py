@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 from prometheus_client import Counter
@@ -38,25 +38,8 @@ _DROPPED = Counter(
 )
 
 
-class KeptRow(NamedTuple):
-    """A decision that is kept; columns of its table, but ``sides`` are read when it is written."""
-
-    deciding: Deciding
-    at: float
-    key: float
-    decision: int
-    score: float
-    threshold: float
-    left_ref: str | None
-    right_ref: str | None
-    subject: str | None
-    sides: Callable[[], dict[str, Any] | None] | None
-
-    def columns(self, hour: int) -> dict[str, Any]:
-        facts = self._asdict()
-        sides = facts.pop("sides")
-        about = facts.pop("deciding")._asdict()
-        return {**about, **facts, "hour": hour, "sides": None if sides is None else sides()}
+KeptRow = dict[str, Any]
+"""A decision that is kept, by columns of its table; ``sides`` is what gives them when it is written."""
 
 
 @dataclass(slots=True)
@@ -76,7 +59,7 @@ class Hour:
     def lower_chance(self, chance: float) -> None:
         """Lower the hour's chance, and drop what it does not keep."""
         self.chance = chance
-        self.rows = [row for row in self.rows if row.key < chance]
+        self.rows = [row for row in self.rows if row["key"] < chance]
 
 
 class DecisionRecorder:
@@ -131,11 +114,21 @@ class DecisionRecorder:
         codes = decisions() if sampled else ()
         for row_index in sampled:
             left, right = (None, None) if refs is None else refs[row_index]
-            subject = None if subjects is None else subjects[row_index]
-            as_sent = partial(sides, row_index) if policy.sides and sides is not None else None
-            decided = int(codes[row_index]), float(scores[row_index]), threshold
-            key = float(keys[row_index])
-            hour.rows.append(KeptRow(deciding, now, key, *decided, left, right, subject, as_sent))
+            hour.rows.append(
+                {
+                    **deciding._asdict(),
+                    "hour": hour.number,
+                    "at": now,
+                    "key": float(keys[row_index]),
+                    "decision": int(codes[row_index]),
+                    "score": float(scores[row_index]),
+                    "threshold": threshold,
+                    "left_ref": left,
+                    "right_ref": right,
+                    "subject": None if subjects is None else subjects[row_index],
+                    "sides": partial(sides, row_index) if policy.sides and sides is not None else None,
+                }
+            )
 
     def _hour(self, model_id: str, now: float, policy: ReviewPolicy, last: Hour | None) -> Hour:
         """Begin an hour of a model, or go on under a changed policy.
@@ -195,7 +188,11 @@ class DecisionRecorder:
                 total, earlier = repository.hour_total(session, model_id, hour.number)
                 chance = hour.chance if earlier is None else min(earlier, hour.chance)
                 chance = lowered_chance(chance, total + sum(map(sum, hour.counts.values())), policy.per_hour)
-                rows = [row.columns(hour.number) for row in hour.rows if row.key < chance]
+                rows = [
+                    {**row, "sides": None if row["sides"] is None else row["sides"]()}
+                    for row in hour.rows
+                    if row["key"] < chance
+                ]
                 repository.add_decisions(session, rows, hour.number, hour.counts, chance)
                 if earlier is not None and chance < earlier:
                     repository.lower_chance(session, model_id, hour.number, chance)

@@ -5,7 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Row, Select, and_, delete, exists, func, insert, or_, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Row,
+    Select,
+    and_,
+    case,
+    delete,
+    exists,
+    func,
+    insert,
+    or_,
+    select,
+    update,
+)
 from sqlalchemy.dialects.postgresql import insert as postgres_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from sqlalchemy.orm import Session
@@ -14,7 +27,6 @@ from pairmark.service.db import among, execute_change
 from pairmark.service.names import EVERY_NAME, VisibleNames
 from pairmark.service.tables import (
     DecisionCount,
-    GalleryRow,
     KeptDecision,
     ModelRow,
     OutcomeRow,
@@ -46,10 +58,6 @@ def policies(session: Session) -> list[Row[str, Any]]:
     """(model id, policy) of models that keep decisions."""
     rows = session.execute(select(ModelRow.id, ModelRow.reviews).order_by(ModelRow.id))
     return [row for row in rows if row.reviews is not None]
-
-
-def model_id_of(session: Session, name: str) -> str | None:
-    return session.scalar(select(ModelRow.id).where(ModelRow.name == name))
 
 
 def hour_total(session: Session, model_id: str, hour: int) -> tuple[int, float | None]:
@@ -158,12 +166,6 @@ def decisions(session: Session, ids: Sequence[int]) -> dict[int, KeptDecision]:
 # ---------------------------------------------------------------- reviews
 
 
-def review(session: Session, review_id: str, *, lock: bool = False) -> ReviewRow | None:
-    """A review; with ``lock``, nobody else changes it until the transaction ends."""
-    statement = select(ReviewRow).where(ReviewRow.id == review_id)
-    return session.scalar(statement.with_for_update() if lock else statement)
-
-
 def page(
     session: Session, limit: int, before: tuple[float, str] | None, models: VisibleNames
 ) -> list[ReviewRow]:
@@ -209,33 +211,20 @@ def next_of_stratum(session: Session, review_id: str, stratum: int) -> ReviewIte
     )
 
 
-def held_items(session: Session, review_id: str, reviewer: str, now: float, limit: int) -> list[ReviewItem]:
-    return list(
-        session.scalars(
-            select(ReviewItem)
-            .where(
-                ReviewItem.review_id == review_id, ReviewItem.holder == reviewer, ReviewItem.held_until > now
-            )
-            .order_by(ReviewItem.draw)
-            .limit(limit)
-        )
+def items_for(session: Session, review_id: str, reviewer: str, now: float, limit: int) -> list[ReviewItem]:
+    """Drawn items that a reviewer has, then those that nobody has now and nobody has judged."""
+    is_held = and_(ReviewItem.holder == reviewer, ReviewItem.held_until > now)
+    is_free = and_(
+        ReviewItem.draw.is_not(None),
+        ReviewItem.erased.is_(False),
+        or_(ReviewItem.held_until.is_(None), ReviewItem.held_until <= now),
+        ~exists().where(ReviewJudgement.item_id == ReviewItem.id),
     )
-
-
-def free_items(session: Session, review_id: str, now: float, limit: int) -> list[ReviewItem]:
-    """Drawn items that nobody has now and nobody has judged."""
-    judged = exists().where(ReviewJudgement.item_id == ReviewItem.id)
     return list(
         session.scalars(
             select(ReviewItem)
-            .where(
-                ReviewItem.review_id == review_id,
-                ReviewItem.draw.is_not(None),
-                ReviewItem.erased.is_(False),
-                or_(ReviewItem.held_until.is_(None), ReviewItem.held_until <= now),
-                ~judged,
-            )
-            .order_by(ReviewItem.draw)
+            .where(ReviewItem.review_id == review_id, or_(is_held, is_free))
+            .order_by(case((is_held, 0), else_=1), ReviewItem.draw)
             .limit(limit)
         )
     )
@@ -252,12 +241,6 @@ def finished_reviews(session: Session, model: str, limit: int) -> list[ReviewRow
             .limit(limit)
         )
     )
-
-
-def gallery_model(session: Session, gallery: str) -> Row[str, str] | None:
-    """(id, name) of the model that searches a gallery."""
-    joined = select(ModelRow.id, ModelRow.name).join(GalleryRow, GalleryRow.model_id == ModelRow.id)
-    return session.execute(joined.where(GalleryRow.name == gallery)).first()
 
 
 def item(session: Session, review_id: str, item_id: str) -> ReviewItem | None:
@@ -299,10 +282,6 @@ def delete_review(session: Session, review_id: str) -> None:
 
 
 # ---------------------------------------------------------------- elsewhere and erasure
-
-
-def add_outcomes(session: Session, rows: Sequence[Mapping[str, Any]]) -> None:
-    session.execute(insert(OutcomeRow), rows)
 
 
 def decided_as(session: Session, model_id: str, left: str, right: str) -> int | None:
@@ -351,31 +330,24 @@ def erase_refs(
 ) -> tuple[int, int, int]:
     """Erase what is kept under these names; returns numbers of decisions, items of reviews and outcomes."""
     reviews = select(ReviewRow.id).where(ReviewRow.model == model)
-    decisions_gone = _blank(
-        session,
-        KeptDecision,
-        KeptDecision.model_id == model_id,
-        or_(KeptDecision.left_ref.in_(refs), KeptDecision.right_ref.in_(refs)),
+    outcomes = delete(OutcomeRow).where(OutcomeRow.model == model, _names(OutcomeRow, refs))
+    return (
+        _blank(session, KeptDecision, KeptDecision.model_id == model_id, _names(KeptDecision, refs)),
+        _blank(session, ReviewItem, ReviewItem.review_id.in_(reviews), _names(ReviewItem, refs)),
+        execute_change(session, outcomes),
     )
-    blanked = _blank(
-        session,
-        ReviewItem,
-        ReviewItem.review_id.in_(reviews),
-        or_(ReviewItem.left_ref.in_(refs), ReviewItem.right_ref.in_(refs)),
-    )
-    outcomes_gone = execute_change(
-        session,
-        delete(OutcomeRow).where(
-            OutcomeRow.model == model, or_(OutcomeRow.left_ref.in_(refs), OutcomeRow.right_ref.in_(refs))
-        ),
-    )
-    return decisions_gone, blanked, outcomes_gone
 
 
 def erase_of_review(session: Session, review_id: str, refs: Sequence[str]) -> int:
     """Erase names from the items of a review; returns how many."""
-    about = or_(ReviewItem.left_ref.in_(refs), ReviewItem.right_ref.in_(refs))
-    return _blank(session, ReviewItem, ReviewItem.review_id == review_id, about)
+    return _blank(session, ReviewItem, ReviewItem.review_id == review_id, _names(ReviewItem, refs))
+
+
+def _names(
+    table: type[KeptDecision] | type[ReviewItem] | type[OutcomeRow], refs: Sequence[str]
+) -> ColumnElement[bool]:
+    """Whether a pair has a side of some names."""
+    return or_(table.left_ref.in_(refs), table.right_ref.in_(refs))
 
 
 def erase_of_gallery(session: Session, gallery: str, ids: Sequence[str], subjects: Sequence[str]) -> int:

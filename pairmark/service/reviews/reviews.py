@@ -10,7 +10,7 @@ from itertools import takewhile
 from typing import Any, Final
 
 from prometheus_client import Counter
-from sqlalchemy import Row
+from sqlalchemy import Row, insert, select
 from sqlalchemy.orm import Session
 
 from pairmark.models.linking.recall import recall_so_far
@@ -48,7 +48,16 @@ from pairmark.service.reviews.populations import (
     sizes_of,
     window_of,
 )
-from pairmark.service.tables import DECISIONS, DecisionCode, ReviewItem, ReviewJudgement, ReviewRow
+from pairmark.service.tables import (
+    DECISIONS,
+    DecisionCode,
+    GalleryRow,
+    ModelRow,
+    OutcomeRow,
+    ReviewItem,
+    ReviewJudgement,
+    ReviewRow,
+)
 
 
 def progress_of(review: ReviewRow, drawn: Sequence[Row[Any]]) -> dict[str, Any]:
@@ -225,9 +234,7 @@ class Reviews:
             review = _open(session, review_id)
             now = self._db.now(session)
             # The review's row is locked, so that no two reviewers are handed the same draw.
-            items = repository.held_items(session, review_id, reviewer, now, n)
-            if len(items) < n:
-                items += repository.free_items(session, review_id, now, n - len(items))
+            items = repository.items_for(session, review_id, reviewer, now, n)
             if len(items) < n and not review.progress["enough"]:
                 items += _draw(session, review, n - len(items))
             for item in items:
@@ -250,29 +257,19 @@ class Reviews:
                         f"GET /reviews/{review_id}/next",
                         field=f"outcomes[{index}].item",
                     )
-                reviewer = outcome.by or caller
-                _judge(session, item, reviewer, outcome.same, now)
+                _judge(session, item, outcome.by or caller, outcome.same, now)
             session.flush()
             review.progress = progress_of(review, repository.drawn_items(session, review_id))
-            ended = review.progress["enough"] and review.enough_at is None
             alarmed = review.progress["alarm"] and review.alarm_at is None
-            if ended:
-                review.enough_at = now
-            if alarmed:
-                review.alarm_at = now
-            for happened, action in ((ended, "review.enough"), (alarmed, "review.alarm")):
-                if happened:
+            for action in ("enough", "alarm"):
+                if review.progress[action] and getattr(review, f"{action}_at") is None:
+                    setattr(review, f"{action}_at", now)
                     facts = {name: review.progress[name] for name in ("judged", "wrong", "bound")}
-                    record(session, now, action, f"review:{review_id}", after=facts)
+                    record(session, now, f"review.{action}", f"review:{review_id}", after=facts)
             answer = _out(review)
         if alarmed:
             _ALARMS.labels(review.model or "").inc()
-            facts = {
-                "review": answer.id,
-                "model": answer.model,
-                "judged": answer.judged,
-                "wrong": answer.wrong,
-            }
+            facts = answer.model_dump(include={"model", "judged", "wrong"}) | {"review": review_id}
             log.warning("a review shows more wrong decisions than allowed", extra=facts)
         return answer
 
@@ -281,26 +278,23 @@ class Reviews:
         with self._db.write() as session:
             model_id = known_model_id(session, request.model)
             now = self._db.now(session)
-            contradicted = 0
-            rows = []
-            for outcome in request.outcomes:
-                decision = repository.decided_as(session, model_id, outcome.left, outcome.right)
-                contradicted += (
-                    decision is not None
-                    and decision != DecisionCode.REVIEW
-                    and (decision == DecisionCode.MATCH) != outcome.same
-                )
-                rows.append(
-                    {
-                        "model": request.model,
-                        "left_ref": outcome.left,
-                        "right_ref": outcome.right,
-                        "same": outcome.same,
-                        "reporter": caller,
-                        "at": now,
-                    }
-                )
-            repository.add_outcomes(session, rows)
+            contradicted = sum(
+                repository.decided_as(session, model_id, outcome.left, outcome.right)
+                == (DecisionCode.DIFFERENT if outcome.same else DecisionCode.MATCH)
+                for outcome in request.outcomes
+            )
+            rows = [
+                {
+                    "model": request.model,
+                    "left_ref": outcome.left,
+                    "right_ref": outcome.right,
+                    "same": outcome.same,
+                    "reporter": caller,
+                    "at": now,
+                }
+                for outcome in request.outcomes
+            ]
+            session.execute(insert(OutcomeRow), rows)
             if contradicted:
                 facts = {"contradicted": contradicted, "of": len(rows)}
                 record(session, now, "outcomes.contradict", f"model:{request.model}", after=facts)
@@ -378,7 +372,10 @@ def open_review(
 
 
 def _gallery_model(session: Session, gallery: str) -> tuple[str, str]:
-    model = None if "\x00" in gallery else repository.gallery_model(session, gallery)
+    """Id and name of the model that searches a gallery."""
+    searches = select(ModelRow.id, ModelRow.name).join(GalleryRow, GalleryRow.model_id == ModelRow.id)
+    is_name = "\x00" not in gallery
+    model = session.execute(searches.where(GalleryRow.name == gallery)).first() if is_name else None
     if model is None:
         raise UnknownGallery(f"there is no gallery {gallery[:100]!r}", field="source.gallery")
     return model[0], model[1]
@@ -386,7 +383,7 @@ def _gallery_model(session: Session, gallery: str) -> tuple[str, str]:
 
 def known_model_id(session: Session, name: str, field: str = "model") -> str:
     """The id of the model of a name, or `UnknownModel`; ``field`` : of the request that named it."""
-    model_id = repository.model_id_of(session, name)
+    model_id = session.scalar(select(ModelRow.id).where(ModelRow.name == name))
     if model_id is None:
         raise UnknownModel(f"there is no model {name!r}", field=field)
     return model_id
@@ -398,8 +395,8 @@ def unknown_review(review_id: str) -> UnknownReview:
 
 
 def existing_review(session: Session, review_id: str, *, lock: bool = False) -> ReviewRow:
-    """The row of a review, or `UnknownReview`; ``lock`` as `repository.review` takes it."""
-    row = None if "\x00" in review_id else repository.review(session, review_id, lock=lock)
+    """The row of a review, or `UnknownReview`; with ``lock``, nobody else changes it until the transaction ends."""
+    row = None if "\x00" in review_id else session.get(ReviewRow, review_id, with_for_update=lock or None)
     if row is None:
         raise unknown_review(review_id)
     return row
@@ -485,12 +482,11 @@ def _statement(review: ReviewRow) -> str:
     sizes, progress = sizes_of(review), review.progress
     if review.question == "label":
         return f"{progress['judged']:,} of {sum(sizes):,} pairs are labeled: they train a model, and bound nothing"
-    if review.question == "missed-matches":
-        what = f"of the positive pairs among {sum(sizes):,} decisions are missed"
-    elif review.question == "recall":
-        what = f"of the partners of {sum(sizes):,} records are not linked with them"
-    else:
-        what = f"of {sum(sizes):,} matches are false"
+    what = {
+        "false-matches": f"of {sum(sizes):,} matches are false",
+        "missed-matches": f"of the positive pairs among {sum(sizes):,} decisions are missed",
+        "recall": f"of the partners of {sum(sizes):,} records are not linked with them",
+    }[review.question]
     if not progress["judged"]:
         return f"how many {what} is not known before pairs are judged"
     month = iso(review.created_at)[:10]
