@@ -26,7 +26,7 @@ from pairmark.models.records.compare import LinkField
 from pairmark.schemas.links import LinksRequest, LinkSummary
 from pairmark.service.cli import main
 from pairmark.service.errors import InvalidInput, PairmarkError
-from pairmark.service.links import by_hand, duck
+from pairmark.service.links import duck, folders
 from pairmark.service.links.judging import Pair
 from pairmark.service.links.linking import link_files
 from pairmark.service.links.outputs import Outputs
@@ -401,9 +401,9 @@ def test_edits_beside_a_folder_read_as_they_are_written_anew(tmp_path: Path) -> 
             one, other = drawn.choice(names, 2, replace=False).tolist()
             ids = [name for _, name in results.members(one)]
             if step % 3 == 0:
-                edit = by_hand.merge(results, [one, other])
+                edit = folders.merge(results, [one, other])
             elif step % 3 == 1:
-                edit = by_hand.split(results, one, ids[: 1 + step % (len(ids) - 1)])
+                edit = folders.split(results, one, ids[: 1 + step % (len(ids) - 1)])
             else:
                 edit = resolver.put_in(record | {"last": f"smith{step}"}, f"new{step}")[2]
         added.append(json.loads(json.dumps(edit)))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import signal
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,13 +14,21 @@ import typer
 
 from pairmark.service.cli import output
 from pairmark.service.cli.matching import ask_pair
-from pairmark.service.cli.options import ColumnTypes, Members, column_types, given_members, rate
+from pairmark.service.cli.operating import open_stores
+from pairmark.service.cli.options import (
+    ColumnTypes,
+    Members,
+    column_types,
+    given_members,
+    prepare_database,
+    rate,
+    settings,
+)
 from pairmark.service.errors import PairmarkError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
-    from pairmark.schemas.links import LinksRequest, LinkSummary
+    from pairmark.schemas.link_shares import FalseLinks
+    from pairmark.schemas.links import LinkEvaluation, LinksRequest, LinkSummary
     from pairmark.service.links.judging import Answers, Pair
     from pairmark.service.links.learned import Learned
 
@@ -178,16 +187,14 @@ def link(
     """
     from pairmark.models.core.progress import listening
     from pairmark.schemas import links as schemas
-    from pairmark.service.cli.options import settings
     from pairmark.service.links import outputs
-    from pairmark.service.links.linking import COLUMNS, is_file, link_files
+    from pairmark.service.links.linking import is_file, link_files
     from pairmark.service.links.results import Stored, open_results
 
     learned = None if model is None else _load_learned(model)
-    types = column_types(column) or {}
-    if learned is not None:
-        # Dates are written in the file's own way.
-        types = {name: kind for name, kind in learned.columns.items() if kind != "date"} | types
+    # A model's dates are written in the file's own way.
+    types = {name: kind for name, kind in learned.columns.items() if kind != "date"} if learned else {}
+    types |= column_types(column) or {}
     rules = dict(choice.rsplit(":", 1) for choice in keep or () if ":" in choice)
     if len(rules) < len(keep or ()) or not {*rules.values()} <= {*outputs.RULES}:
         raise typer.BadParameter(
@@ -262,10 +269,11 @@ def link(
             )
         facts: dict[str, Any] = {}
         with open_results(Stored(state)) as results:
-            links = results.rows(
-                f"SELECT CAST(COLUMNS(*) AS VARCHAR) FROM ({results.links_sql}) LIMIT ?", _SHOWN
+            first = results.rows(
+                'SELECT CAST(COLUMNS(*) AS VARCHAR) FROM (SELECT "left", "right", score, decision, entity FROM links '
+                "ORDER BY place LIMIT ?)",
+                _SHOWN,
             )
-            first = [row[: len(COLUMNS)] for row in links]
             pair = results.explain(*results.texts_of(results.pair(*explain))) if explain else None
             if before is not None:
                 changes = results.rows("SELECT change, count(*) FROM changes GROUP BY change ORDER BY 1")
@@ -278,8 +286,11 @@ def link(
         if merged is not None:
             written.append((outputs.sources_of(merged), outputs.sources_path(paths["merged"])))
         outputs.deliver([file for file in written if file[0].startswith(outputs.ELSEWHERE)])
-    answer = summary.model_dump(mode="json") | ({} if pair is None else {"pair": pair})
-    output.show(answer, lambda to: _show(to, summary, first, out, facts, pair, explain))
+    output.show(
+        summary.model_dump(mode="json") | ({} if pair is None else {"pair": pair}),
+        *_link_parts(summary, first, out, facts),
+        *_explanation_parts(pair or [], explain or ()),
+    )
 
 
 def _columns_of(option: list[str] | None) -> list[list[str]] | None:
@@ -334,33 +345,21 @@ def resolve(
             raise type(error)(f"{records.name}, row {number}: {error.detail}", **error.facts) from error
         if new is not None:
             resolver.take(new)
-        answers.append({"row": number, "entities": [entity.model_dump(mode="json") for entity in entities]})
-        answers[-1] |= {"added": name} if add else {}
+        described = [entity.model_dump(mode="json") for entity in entities]
+        answers.append({"row": number, "entities": described, **({"added": name} if add else {})})
     if resolver.added:
         with tempfile.TemporaryDirectory(prefix="pairmark-resolve-") as new_state:
             with rewrite_results(Stored(folder, resolver.added), Path(new_state)):
                 # With what was added.
                 pass
             outputs.keep_state(Path(new_state), links)
+    columns = ("row", "entity", "score", "decision", "records")
     shown = [
-        (
-            answer["row"],
-            entity["entity"],
-            entity["score"],
-            entity["decision"],
-            ", ".join(entity["records"][:_SHOWN]),
-        )
+        {**entity, "row": answer["row"], "records": ", ".join(entity["records"][:_SHOWN])}
         for answer in answers
         for entity in answer["entities"]
     ]
-    output.show(
-        answers,
-        output.table(
-            ("row", "entity", "score", "decision", "records"),
-            shown,
-            empty="no record is like one of the links",
-        ),
-    )
+    output.show(answers, output.table(columns, shown, empty="no record is like one of the links"))
 
 
 def _state_of(links: Path, argument: str) -> Path:
@@ -427,13 +426,11 @@ def _frequencies_of(option: str, folder: Path) -> tuple[str, Path]:
 
 
 def _load_learned(model: str) -> Learned:
-    from pairmark.service.blobs import open_blobs
-    from pairmark.service.cli.options import prepare_database, settings
-    from pairmark.service.db import open_database
     from pairmark.service.links.learned import Learned
 
     prepare_database(settings())
-    return Learned.stored(open_database(settings()), open_blobs(settings()), settings(), model)
+    with open_stores() as (config, database, blobs):
+        return Learned.stored(database, blobs, config, model)
 
 
 def _answers(pairs: Iterable[Pair]) -> Answers:
@@ -445,91 +442,93 @@ def _answers(pairs: Iterable[Pair]) -> Answers:
         yield pair, {"s": True, "d": False}.get(key)
 
 
-def _show(
-    console: Console,
-    summary: LinkSummary,
-    first: list[tuple[object, ...]],
-    out: str | None,
-    more: dict[str, Any],
-    pair: list[dict[str, Any]] | None,
-    explain: tuple[str, str] | None,
-) -> None:
+def _link_parts(
+    summary: LinkSummary, first: list[tuple[object, ...]], out: str | None, more: dict[str, Any]
+) -> list[output.Part]:
+    """What people read of links."""
     from pairmark.service.links.linking import COLUMNS
 
-    for note in summary.notes:
-        console.print(f"note: {note}")
-    share = summary.false_links
     left_out = "; ".join(" and ".join(rule) for rule in summary.blocking.left_out)
     ids = ", ".join("row numbers" if name is None else name for name in summary.ids)
-    if share is None:
-        false_links = None
-    elif share.bound is not None:
+    recall, n_more = summary.recall, summary.links - len(first)
+    return [
+        *(f"note: {note}" for note in summary.notes),
+        output.facts(
+            {
+                "records": f"{summary.records:,} (named by {ids})",
+                "candidates": f"{summary.candidates:,}, {summary.blocking.candidates_per_record:g} a record",
+                "left out": f"rules of too many candidates: {left_out}" if left_out else None,
+                "links": f"{summary.links:,}",
+                "entities": f"{summary.entities:,} of two records or more",
+                "false links": None if summary.false_links is None else _share_of(summary.false_links),
+                "recall": f"at least {100 * recall.bound:.3g} %, {100 * recall.confidence:g} % confidence, by "
+                f"{recall.judged:,} records"
+                if recall is not None
+                else None,
+                "conflicts": f"{summary.conflicts:,} pairs: another is surer, or they would join records that "
+                "contradict each other"
+                if summary.conflicts
+                else None,
+                "empty": f"{summary.empty:,} records have no cell" if summary.empty else None,
+                **more,
+            }
+        ),
+        "",
+        output.table(COLUMNS, first, empty="no links: no pair is likelier a match than not"),
+        f"all {summary.links:,} links {f'in {out}' if out is not None else 'by -o links.csv'}"
+        if n_more > 0
+        else None,
+        *([] if summary.evaluation is None else _evaluation_parts(summary.evaluation)),
+    ]
+
+
+def _share_of(share: FalseLinks) -> str:
+    """How many links are false, in words."""
+    if share.bound is not None:
         sure = f"{100 * share.confidence:g} % confidence, by {share.judged} judgements"
-        false_links = f"at most {100 * share.bound:.3g} %, {sure}"
-    elif share.estimate is not None:
-        checked = (
-            "held-out columns agree" if share.check == "agrees" else "doubtful: columns do not confirm it"
-        )
-        false_links = f"{100 * share.estimate:.2g} % as the model has it: an estimate, no bound; {checked}"
-    else:
-        false_links = f"unknown: judge about {share.judge:,} links (--judge)"
-    recall = summary.recall
-    output.facts(
-        {
-            "records": f"{summary.records:,} (named by {ids})",
-            "candidates": f"{summary.candidates:,}, {summary.blocking.candidates_per_record:g} a record",
-            "left out": f"rules of too many candidates: {left_out}" if left_out else None,
-            "links": f"{summary.links:,}",
-            "entities": f"{summary.entities:,} of two records or more",
-            "false links": false_links,
-            "recall": f"at least {100 * recall.bound:.3g} %, {100 * recall.confidence:g} % confidence, by "
-            f"{recall.judged:,} records"
-            if recall is not None
-            else None,
-            "conflicts": f"{summary.conflicts:,} pairs: another is surer, or they would join records that contradict "
-            "each other"
-            if summary.conflicts
-            else None,
-            "empty": f"{summary.empty:,} records have no cell" if summary.empty else None,
-            **more,
-        }
-    )(console)
-    console.print("")
-    output.table(
-        COLUMNS,
-        [row[: len(COLUMNS)] for row in first],
-        empty="no links: no pair is likelier a match than not",
-    )(console)
-    if summary.links > len(first):
-        where = f"in {out}" if out is not None else "by -o links.csv"
-        console.print(f"all {summary.links:,} links {where}")
-    if summary.evaluation is not None:
-        evaluation = summary.evaluation
-        # Of cuts that read alike the lowest.
-        cuts = [*{f"{point.cut:.6f}": point for point in reversed(evaluation.by_cut)}.values()][::-1]
-        shown = [
-            [
-                "as decided" if point.cut is None else f"{point.cut:.6f}",
-                *(
-                    "-" if value is None else f"{100 * value:.1f} ({100 * low:.1f} to {100 * high:.1f})"
-                    for value, low, high in (point.precision, point.recall, point.f1)
-                ),
-            ]
-            for point in (evaluation.decided, *cuts[:: 1 + len(cuts) // _SHOWN])
+        return f"at most {100 * share.bound:.3g} %, {sure}"
+    if share.estimate is None:
+        return f"unknown: judge about {share.judge:,} links (--judge)"
+    checked = "held-out columns agree" if share.check == "agrees" else "doubtful: columns do not confirm it"
+    return f"{100 * share.estimate:.2g} % as the model has it: an estimate, no bound; {checked}"
+
+
+def _evaluation_parts(evaluation: LinkEvaluation) -> list[output.Part]:
+    """Precision, recall and F1 as decided, and at some cuts."""
+    # Of cuts that read alike the lowest.
+    cuts = [*{f"{point.cut:.6f}": point for point in reversed(evaluation.by_cut)}.values()][::-1]
+    rows = [
+        [
+            "as decided" if point.cut is None else f"{point.cut:.6f}",
+            *(
+                "-" if value is None else f"{100 * value:.1f} ({100 * low:.1f} to {100 * high:.1f})"
+                for value, low, high in (point.precision, point.recall, point.f1)
+            ),
         ]
-        console.print(
-            f"\nagainst {evaluation.basis}, in percent ({100 * evaluation.confidence:g} % intervals by entity):"
-        )
-        output.table(("cut", "precision", "recall", "F1"), shown)(console)
-    if pair is not None and explain is not None:
-        total, rows = 0.0, []
-        most = max(1.0, *(abs(field["weight"]) for field in pair))
-        for field in sorted(pair, key=lambda field: -abs(field["weight"])):
-            total += field["weight"]
-            bar = "█" * round(_BAR * abs(field["weight"]) / most)
-            cells = [field["field"], field["left"], field["right"], field["level"]]
-            rows.append([*cells, f"{field['weight']:+.2f}", f"{total:+.2f}", bar])
-        output.table(["column", *explain, "level", "weight", "sum", ""], rows)(console)
+        for point in (evaluation.decided, *cuts[:: 1 + len(cuts) // _SHOWN])
+    ]
+    sure = f"{100 * evaluation.confidence:g} % intervals by entity"
+    return [
+        f"\nagainst {evaluation.basis}, in percent ({sure}):",
+        output.table(("cut", "precision", "recall", "F1"), rows),
+    ]
+
+
+def _explanation_parts(pair: list[dict[str, Any]], ids: Sequence[str]) -> list[output.Part]:
+    """Column by column, what adds up to the log odds of a pair."""
+    fields = sorted(pair, key=lambda field: -abs(field["weight"]))
+    most = max([1.0, *(abs(field["weight"]) for field in fields)])
+    sums = accumulate(field["weight"] for field in fields)
+    rows = [
+        [
+            *(field[name] for name in ("field", "left", "right", "level")),
+            f"{field['weight']:+.2f}",
+            f"{total:+.2f}",
+            "█" * round(_BAR * abs(field["weight"]) / most),
+        ]
+        for field, total in zip(fields, sums, strict=True)
+    ]
+    return [output.table(["column", *ids, "level", "weight", "sum", ""], rows)] if ids else []
 
 
 @contextmanager

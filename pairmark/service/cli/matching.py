@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from pairmark.service.cli import output
-from pairmark.service.cli.models import DatasetRef, resolve, show_by_people
+from pairmark.service.cli.models import DatasetRef, people_parts, resolve
 from pairmark.service.cli.operating import open_stores
 from pairmark.service.cli.options import (
     Confidence,
@@ -29,8 +29,6 @@ from pairmark.service.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from pairmark.client import Client
     from pairmark.schemas.scoring import MatchParameters, SimilarityParameters
 
@@ -89,17 +87,17 @@ def match(
     columns = {name: of for name, of in columns.items() if any(one is not None and one == one for one in of)}
     pairs = [dict(zip(columns, pair, strict=True)) for pair in zip(*columns.values(), strict=True)]
 
-    def human(console: Console) -> None:
-        rows = [
-            [at, *(f"{one:.6g}" if isinstance(one, float) else one for one in pair.values())]
-            for at, pair in enumerate(pairs)
-        ]
-        output.table(("pair", *columns), rows, empty="no pairs", most=SHOWN)(console)
-        output.warn(console, (warning["detail"] for warning in answer.warnings))
-        console.print(point["meaning"])
-        output.facts({name: point.get(name) for name in BESIDE_THE_MEANING})(console)
-
-    output.show({"model": answer.model, "pairs": pairs, "operating_point": point}, human)
+    rows = (
+        [at, *(f"{one:.6g}" if isinstance(one, float) else one for one in pair.values())]
+        for at, pair in enumerate(pairs)
+    )
+    output.show(
+        {"model": answer.model, "pairs": pairs, "operating_point": point},
+        lambda to: output.table(("pair", *columns), [*rows], empty="no pairs", most=SHOWN)(to),
+        output.warnings(warning["detail"] for warning in answer.warnings),
+        point["meaning"],
+        output.facts({name: point.get(name) for name in BESIDE_THE_MEANING}),
+    )
 
 
 def _side(argument: str, client: Connection, model: str | None) -> list[Any]:
@@ -287,30 +285,20 @@ def learning_curve(
         picture.write_bytes(
             draw_learning_curve(points, formats[picture.suffix], f"{name}, TPR at FPR {100 * fpr:g} %")
         )
-
-    def human(console: Console) -> None:
-        console.print(
-            f"{spec.kind} on {name}: TPR at a false positive rate of {100 * fpr:g} %, of people held out"
+    rows = [
+        (
+            f"{point['people']:,}",
+            f"{100 * point['tpr']:.1f} %",
+            f"± {100 * point['deviation']:.1f} % from fold to fold" if point["measured"] else "trend",
         )
-        rows = [
-            (
-                f"{point['people']:,}",
-                f"{100 * point['tpr']:.1f} %",
-                f"± {100 * point['deviation']:.1f} % from fold to fold" if point["measured"] else "trend",
-            )
-            for point in points
-        ]
-        output.table(("people who train", "TPR", ""), rows)(console)
-        console.print(TREND)
-
-    shown: dict[str, Any] = {
-        "dataset": name,
-        "learner": spec.kind,
-        "fpr": fpr,
-        "points": points,
-        "trend": TREND,
-    }
-    output.show(shown, human)
+        for point in points
+    ]
+    output.show(
+        {"dataset": name, "learner": spec.kind, "fpr": fpr, "points": points, "trend": TREND},
+        f"{spec.kind} on {name}: TPR at a false positive rate of {100 * fpr:g} %, of people held out",
+        output.table(("people who train", "TPR", ""), rows),
+        TREND,
+    )
 
 
 def plan(
@@ -344,12 +332,12 @@ def plan(
     if model is not None:
         with client_for(url) as client:
             rates = client.report(*resolve(client, model)).json["promises"]
-        by_people = [{"fpr": each["fpr"], "by_people": each["by_people"]} for each in rates]
+        shown = [{"fpr": each["fpr"], "by_people": each["by_people"]} for each in rates]
         if not any(each["by_people"] for each in rates):
             output.say(
                 f"{model}: more people would change nothing that is known, see pairmark report {model}"
             )
-        output.show(by_people, lambda to: show_by_people(to, rates))
+        output.show(shown, *people_parts(rates))
         return
     assert fpr is not None, "one of both is given"
     from pairmark.service.datasets.guarantees import plan_people

@@ -33,8 +33,6 @@ from pairmark.service.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from pairmark.client import Client
     from pairmark.schemas.datasets import DatasetRequest, ReadingRequest
     from pairmark.schemas.jobs import EvaluationRequest, JobOut, JobRequest
@@ -79,7 +77,7 @@ def add_dataset(
             **options,
             **given_members(contents),
         )
-    output.show(dataset, lambda to: _show_dataset(to, dataset.json))
+    output.show(dataset, *_dataset_parts(dataset.json))
 
 
 @datasets.command("inspect")
@@ -99,7 +97,7 @@ def inspect_dataset(
         inspection = client.inspect_dataset(
             file, pairs=pairs, right_file=right_file, progress=progress, **options
         )
-    output.show(inspection, lambda to: _show_inspection(to, file, inspection.json))
+    output.show(inspection, *_inspection_parts(file, inspection.json))
     if inspection["problem"]:
         raise typer.Exit(1)
 
@@ -117,7 +115,7 @@ def list_datasets(client: Connection, limit: output.Limit = None) -> None:
 def show_dataset(client: Connection, ref: DatasetRef) -> None:
     """Show a dataset: columns, rows, labels and the smallest supported rate."""
     dataset = client.dataset(ref)
-    output.show(dataset, lambda to: _show_dataset(to, dataset.json))
+    output.show(dataset, *_dataset_parts(dataset.json))
 
 
 @datasets.command("delete")
@@ -150,29 +148,21 @@ def show_model(client: Connection, ref: Ref) -> None:
     """Show a version: kind, parameters, metrics with intervals, lineage."""
     name, number = resolve(client, ref)
     version = client.version(name, number)
-
-    def human(console: Console) -> None:
-        keys = (
-            "kind",
-            "aliases",
-            "capabilities",
-            "params",
-            "n_features",
-            "calibration_id",
-            "created_at",
-            "lineage",
-        )
-        facts = version.get("facts") or {}
-        promotion = {"promotion": (facts.get("promotion") or {}).get("reason")}
-        output.details({"model": f"{name}:{number}", **{key: version.get(key) for key in keys}, **promotion})(
-            console
-        )
-        _show_measured(console, version.json)
-        suspects = facts.get("suspects") or {}
-        output.warn(console, [suspects["text"]] if suspects.get("text") else [])
-        show_guarantee(console, version.json)
-
-    output.show(version, human)
+    facts = version.get("facts") or {}
+    keys = "kind aliases capabilities params n_features calibration_id created_at lineage"
+    suspects = (facts.get("suspects") or {}).get("text")
+    about = {
+        "model": f"{name}:{number}",
+        **{key: version.get(key) for key in keys.split()},
+        "promotion": (facts.get("promotion") or {}).get("reason"),
+    }
+    output.show(
+        version,
+        output.details(about),
+        *_metric_parts(version.json),
+        output.warnings([suspects] if suspects else []),
+        *_guarantee_parts(version.json),
+    )
 
 
 @models.command("promote")
@@ -235,7 +225,7 @@ def confirm(question: str, yes: bool) -> None:
         typer.confirm(question, abort=True)
 
 
-def _show_dataset(console: Console, dataset: dict[str, Any]) -> None:
+def _dataset_parts(dataset: dict[str, Any]) -> list[output.Part]:
     keys = "rows features sha256 label label_role ranking_labels label_counts created_at"
     facts = {
         key: dataset[key] for key in (f"{keys} n_pairs n_same_pairs" if dataset["n_pairs"] else keys).split()
@@ -245,30 +235,32 @@ def _show_dataset(console: Console, dataset: dict[str, Any]) -> None:
     if more > 0:
         shown = (f"{label}: {counts[label]}" for label in list(counts)[: output.CELL_ENTRIES])
         facts["label_counts"] = ", ".join([*shown, f"and {more:,} more"])
-    output.details({"dataset": f"{dataset['name']}:{dataset['version']}", **facts})(console)
-    if dataset["existing"]:
-        console.print("the newest version has this content already: nothing was added")
-    show_guarantee(console, dataset)
-    if dataset["n_pairs"] and dataset["population"] is None:
-        console.print(
-            "guarantee: depends on how the list of pairs came about. Name it with `pairmark train --listing all` "
-            "or `random-people`; of a list of unknown origin nothing is guaranteed"
-        )
-    output.warn(console, dataset.get("warnings") or [])
+    return [
+        output.details({"dataset": f"{dataset['name']}:{dataset['version']}", **facts}),
+        "the newest version has this content already: nothing was added" if dataset["existing"] else None,
+        *_guarantee_parts(dataset),
+        "guarantee: depends on how the list of pairs came about. Name it with `pairmark train --listing all` "
+        "or `random-people`; of a list of unknown origin nothing is guaranteed"
+        if dataset["n_pairs"] and dataset["population"] is None
+        else None,
+        output.warnings(dataset.get("warnings") or []),
+    ]
 
 
-def _show_inspection(console: Console, file: Path, inspection: dict[str, Any]) -> None:
+def _inspection_parts(file: Path, inspection: dict[str, Any]) -> list[output.Part]:
     columns = ("name", "kind", "role", "inferred", "distinct", "examples")
-    output.table(columns, inspection["columns"], most=output.TABLE_ROWS)(console)
-    output.warn(console, inspection["warnings"])
-    if inspection["problem"]:
-        console.print(f"it would be refused: {inspection['problem']}", style="yellow")
-        return
-    output.facts({key: inspection[key] for key in ("rows", "features", "n_labels", "ranking_labels")})(
-        console
-    )
-    show_guarantee(console, inspection)
-    console.print(f"keep it with: pairmark datasets add NAME {shlex.quote(str(file))} and the same options")
+    read = [
+        output.table(columns, inspection["columns"], most=output.TABLE_ROWS),
+        output.warnings(inspection["warnings"]),
+    ]
+    if problem := inspection["problem"]:
+        return [*read, lambda to: to.print(f"it would be refused: {problem}", style="yellow")]
+    return [
+        *read,
+        output.facts({key: inspection[key] for key in ("rows", "features", "n_labels", "ranking_labels")}),
+        *_guarantee_parts(inspection),
+        f"keep it with: pairmark datasets add NAME {shlex.quote(str(file))} and the same options",
+    ]
 
 
 def train(
@@ -344,7 +336,11 @@ def train(
         rates = client.report(job_done["model"], job_done["version"]).json["promises"]
     output.show(
         {"job": job_done, "version": version},
-        lambda to: _show_trained(to, job_done.json, version.json, rates),
+        lambda to: to.print(f"{version['model']}:{version['version']}  {version['kind']}", style="bold"),
+        *_metric_parts(version.json),
+        f"\n{job_done['message'] or ''}",
+        *_guarantee_parts(version.json),
+        *people_parts(rates),
     )
     target, promise = job_done["evaluation"].get("target_fpr"), version["promise"]
     if target is not None and promise and not (promise["smallest_fpr"] or 1.0) <= target:
@@ -364,12 +360,8 @@ def evaluate(
     """Measure a version on another dataset: its ROC curve, and the rates at its thresholds."""
     name, number = resolve(client, model)
     report = client.evaluate(name, number, dataset, **given_members(measuring))
-
-    def human(console: Console) -> None:
-        output.details({**report.json, "warnings": None, "roc": None})(console)
-        output.warn(console, report.json["warnings"])
-
-    output.show(report, human)
+    shown = output.details({**report.json, "warnings": None, "roc": None})
+    output.show(report, shown, output.warnings(report.json["warnings"]))
 
 
 def resolve(client: Client, ref: str) -> tuple[str, int]:
@@ -458,61 +450,55 @@ def _worker_for(job_id: str, url: str | None) -> Iterator[None]:
         thread.join()
 
 
-def _show_trained(
-    console: Console, job: dict[str, Any], version: dict[str, Any], rates: list[dict[str, Any]]
-) -> None:
-    console.print(f"{version['model']}:{version['version']}  {version['kind']}", style="bold")
-    _show_measured(console, version)
-    console.print("\n" + str(job.get("message") or ""))
-    show_guarantee(console, version)
-    show_by_people(console, rates)
-
-
-def show_by_people(console: Console, rates: list[dict[str, Any]]) -> None:
+def people_parts(rates: list[dict[str, Any]]) -> list[output.Part]:
     """What more people would bring at each rate of a report, where that is known."""
     rows = [
         {"fpr": rate["fpr"], **{f"{more['people']:,}": more["tpr"] for more in rate["by_people"]}}
         for rate in rates
         if rate["by_people"]
     ]
-    if rows:
-        console.print(
-            "\nTPR to expect of the people who calibrated, by how many do (estimates, too: only the false positive "
-            "rate is guaranteed):"
-        )
-        for row in rows:
-            output.table(tuple(row), [row])(console)
+    heading = (
+        "\nTPR to expect of the people who calibrated, by how many do (estimates, too: only the false positive "
+        "rate is guaranteed):"
+    )
+    return [heading if rows else None, *(output.table(tuple(row), [row]) for row in rows)]
 
 
-def show_guarantee(console: Console, answer: dict[str, Any]) -> None:
+def _guarantee_parts(answer: dict[str, Any]) -> list[output.Part]:
     """What a dataset or version can guarantee, in a sentence; where that depends on what its labels are, in two."""
-    if answer.get("promise"):
-        console.print(f"guarantee: {answer['promise']['text']}")
-    for choice in answer.get("choices") or []:
-        text = (choice["promise"] or {}).get("text", "not known from the size")
-        console.print(f"guarantee with --{choice['role']} ({choice['meaning']}): {text}")
+    return [
+        f"guarantee: {answer['promise']['text']}" if answer.get("promise") else None,
+        *(
+            f"guarantee with --{choice['role']} ({choice['meaning']}): "
+            f"{(choice['promise'] or {}).get('text', 'not known from the size')}"
+            for choice in answer.get("choices") or []
+        ),
+    ]
 
 
-def _show_measured(console: Console, version: dict[str, Any]) -> None:
+def _metric_parts(version: dict[str, Any]) -> list[output.Part]:
     """Metrics with their intervals, what the learner chose from, and the model among the baselines on the same data."""
-    facts = version.get("facts") or {}
-    metrics = version.get("metrics") or {}
-    if "n_units" in metrics:
-        units = "people" if metrics.get("protocol") == "open-set" else "samples"
-        console.print(
-            f"measured on {metrics['n_units']:,} {units} held out of training: estimates, none guaranteed"
-        )
-    output.details(metrics)(console)
-    race = facts.get("race") or {}
+    facts, metrics = version.get("facts") or {}, version.get("metrics") or {}
+    race, board = facts.get("race") or {}, facts.get("leaderboard") or {}
+    units = "people" if metrics.get("protocol") == "open-set" else "samples"
+    parts: list[output.Part] = [
+        f"measured on {metrics['n_units']:,} {units} held out of training: estimates, none guaranteed"
+        if "n_units" in metrics
+        else None,
+        output.details(metrics),
+    ]
     if race.get("candidates"):
-        console.print(f"\nchosen by cross-validation: {race['winner']}, the simplest of the best")
-        output.table(("name", "mean_tpr", "folds", "status"), race["candidates"])(console)
-    board = facts.get("leaderboard") or {}
+        parts += [
+            f"\nchosen by cross-validation: {race['winner']}, the simplest of the best",
+            output.table(("name", "mean_tpr", "folds", "status"), race["candidates"]),
+        ]
     if board:
-        console.print(f"\n{board['judged_by']}, on the same held-out data:")
-        output.table(("name", "value", "interval", "difference", "difference_interval"), board["items"])(
-            console
-        )
+        columns = ("name", "value", "interval", "difference", "difference_interval")
+        parts += [
+            f"\n{board['judged_by']}, on the same held-out data:",
+            output.table(columns, board["items"]),
+        ]
+    return parts
 
 
 def report(client: Connection, ref: Ref) -> None:

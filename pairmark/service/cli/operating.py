@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -18,8 +18,6 @@ from pairmark.service.cli import output
 from pairmark.service.cli.options import Commands, Connection, prepare_database, settings
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from pairmark.schemas.admin import NewKey
     from pairmark.service.blobs import Blobs
     from pairmark.service.db import Database
@@ -58,10 +56,9 @@ def create(
     scopes = [f"{action}:{resource}" if resource else action for action in scope]
     seconds = None if expires is None else seconds_until(expires)
     with opened_keys(settings()) as key_store:
-        new_key = key_store.create(
-            name or " ".join(scopes), scopes, expires_in_s=seconds, rate=rate, tenant=tenant
+        _show_new(
+            key_store.create(name or " ".join(scopes), scopes, expires_in_s=seconds, rate=rate, tenant=tenant)
         )
-    _show_new(new_key)
 
 
 @keys.command()
@@ -72,22 +69,15 @@ def rotate(
     """Replace a key by a new one with the same scopes. Both work during the overlap."""
     seconds = seconds_until(overlap)
     with opened_keys(settings()) as key_store:
-        new_key = key_store.rotate(key_id, overlap_s=seconds)
-    _show_new(new_key)
+        _show_new(key_store.rotate(key_id, overlap_s=seconds))
 
 
 def _show_new(new_key: NewKey) -> None:
     value = new_key.model_dump(mode="json")
-    facts = {name: value[name] for name in ("id", "name", "tenant", "scopes", "expires_at")}
-
-    def human(console: Any) -> None:
-        output.facts({**facts, "key": new_key.key})(console)
-        output.warn(console, new_key.warnings)
-        console.print(
-            "This is the only time it is shown. Send it as 'Authorization: Bearer KEY'.", style="dim"
-        )
-
-    output.show(value, human)
+    facts = {name: value[name] for name in ("id", "name", "tenant", "scopes", "expires_at", "key")}
+    only = "This is the only time it is shown. Send it as 'Authorization: Bearer KEY'."
+    warnings = output.warnings(new_key.warnings)
+    output.show(value, output.facts(facts), warnings, lambda to: to.print(only, style="dim"))
 
 
 def seconds_until(text: str) -> float:
@@ -206,19 +196,18 @@ def restore(
     with open_stores() as (config, database, blobs):
         summary = restored(database, blobs, config, file, keys=keys)
 
-    def human(console: Console) -> None:
-        output.details(summary)(console)
-        if summary["revoked_keys"]:
-            console.print(
-                "These keys worked in the backup, and are revoked: make new ones with `pairmark keys create`, or"
-            )
-            console.print("restore them as they were with `--keys keep`.")
-        if summary["new_key"]:
-            console.print("The backup holds no API key: the new one is an admin's, and is shown only here.")
-        if summary["open"]:
-            console.print("There is no API key: everybody on this machine may use the service.")
-
-    output.show(summary, human)
+    output.show(
+        summary,
+        output.details(summary),
+        "These keys worked in the backup, and are revoked: make new ones with `pairmark keys create`, or\n"
+        "restore them as they were with `--keys keep`."
+        if summary["revoked_keys"]
+        else None,
+        "The backup holds no API key: the new one is an admin's, and is shown only here."
+        if summary["new_key"]
+        else None,
+        "There is no API key: everybody on this machine may use the service." if summary["open"] else None,
+    )
     if summary["missing"] or summary["unloadable"]:
         raise typer.Exit(1)
 

@@ -210,9 +210,9 @@ NewConnection = Annotated["Client", Connects(creates=True)]
 @contextmanager
 def client_for(url: str | None, *, creates: bool = False) -> Iterator[Client]:
     """See `Connects`."""
-    if url:
-        from pairmark.client import Client
+    from pairmark.client import Client
 
+    if url:
         try:
             client = Client(url)
         except ValueError as error:
@@ -223,7 +223,6 @@ def client_for(url: str | None, *, creates: bool = False) -> Iterator[Client]:
     config = settings()
     if not creates:
         require_database(config)
-    from pairmark.client import Client
     from pairmark.service.app import create_app, embedded_transport
 
     prepare_database(config)
@@ -303,24 +302,13 @@ class LateCommand(TyperCommand):
 
     @functools.cached_property
     def _made(self) -> Any:
-        info = CommandInfo(callback=with_options(self._function))
+        # Typer found no options of what was registered, which only names the function.
+        info = CommandInfo(callback=with_options(vars(self)["callback"].function))
         return get_command_from_info(info, pretty_exceptions_short=False, rich_markup_mode="rich")
 
-    @property
-    def params(self) -> Any:
-        return self._made.params
-
-    @params.setter
-    def params(self, value: list[Any]) -> None:
-        """Typer found none, as the command was registered."""
-
-    @property
-    def callback(self) -> Any:
-        return self._made.callback
-
-    @callback.setter
-    def callback(self, value: Any) -> None:
-        self._function = value.function
+    def __getattribute__(self, name: str) -> Any:
+        late = name in ("params", "callback")
+        return getattr(self._made, name) if late else super().__getattribute__(name)
 
 
 class Commands(typer.Typer):
@@ -386,16 +374,13 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
     def run(context: typer.Context, json: bool, **values: Any) -> None:
         for argument, (request, names) in groups.items():
             options = {name: values.pop(name) for name in names}
-            sources = {name: context.get_parameter_source(name) for name in names}
-            values_given = {
-                name: value
+            chosen: dict[str, Any] = {
+                # What holds by default has an option that turns it off.
+                name: False if request.model_fields[name].default is True else value
                 for name, value in options.items()
-                if (source := sources[name]) is not None and source.name != "DEFAULT"
+                if getattr(context.get_parameter_source(name), "name", "DEFAULT") != "DEFAULT"
             }
-            # What holds by default has an option that turns it off.
-            fields = request.model_fields
-            turned_off = {name: False for name in values_given if fields[name].default is True}
-            values[argument] = request.model_construct(**(values_given | turned_off))
+            values[argument] = request.model_construct(**chosen)
         if connection is None:
             command(**values)
             return

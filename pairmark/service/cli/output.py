@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from pairmark.client import Answer
 
+Part = str | Callable[["Console"], None] | None
+"""A sentence, a printer, or nothing."""
 
 TABLE_ROWS = 40
 CELL_ENTRIES = 12
@@ -77,24 +79,28 @@ def console(*, stderr: bool = False) -> Console:
     return terminal
 
 
-def show(value: Any, human: Callable[[Console], None] | str) -> None:
-    """Print ``value`` as JSON, or for people a sentence, or what ``human`` prints."""
+def show(value: Any, *parts: Part) -> None:
+    """Print ``value``, which may hold a client's answers, as JSON, or its parts for people."""
     if wants_json():
-        sys.stdout.write(json.dumps(value, indent=2, allow_nan=False, default=_members) + "\n")
-    elif isinstance(human, str):
-        console().print(human)
-    else:
-        human(console())
+        text = json.dumps(value, indent=2, allow_nan=False, default=lambda answer: answer.json)
+        sys.stdout.write(text + "\n")
+        return
+    terminal = console()
+    for part in parts:
+        if isinstance(part, str):
+            terminal.print(part)
+        elif part is not None:
+            part(terminal)
 
 
-def warn(console: Console, warnings: Iterable[str]) -> None:
-    for warning in warnings:
-        console.print(f"warning: {warning}", style="yellow")
+def warnings(texts: Iterable[str]) -> Callable[[Console], None]:
+    """A printer of warnings."""
 
+    def render(console: Console) -> None:
+        for text in texts:
+            console.print(f"warning: {text}", style="yellow")
 
-def _members(value: Any) -> Any:
-    """The JSON of a client's answer."""
-    return value.json
+    return render
 
 
 def say(text: str) -> None:

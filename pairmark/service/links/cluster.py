@@ -43,38 +43,32 @@ def compare_part(key: str, tables: Sequence[str], first: str, query: str) -> Col
         return {column: np.ma.getdata(of) for column, of in connection.execute(query).fetchnumpy().items()}
 
 
-class OnCluster:
-    """Statements about the tables of one connection, run on the cluster that the settings name."""
+def spread_over_cluster(connection: Any, settings: Settings) -> Callable[..., Iterator[Columns]]:
+    """Runs statements about the tables of a connection on the cluster that the settings name."""
 
-    def __init__(self, connection: Any, settings: Settings) -> None:
-        self._connection, self._settings = connection, settings
-
-    def __call__(
-        self, tables: Sequence[str], first: Callable[[int, int], str], query: str, n_parts: int
+    def spread(
+        tables: Sequence[str], first: Callable[[int, int], str], query: str, n_parts: int
     ) -> Iterator[Columns]:
-        assert self._settings.dask_scheduler is not None
-        client = dask_client(self._settings.dask_scheduler, CONNECT_S)
-        blobs = open_blobs(self._settings)
+        assert settings.dask_scheduler is not None
+        client, blobs = dask_client(settings.dask_scheduler, CONNECT_S), open_blobs(settings)
         with ExitStack() as stack:
             stack.callback(client.close)
-            _wait_for_workers(client)
+            try:
+                client.wait_for_workers(1, timeout=CONNECT_S)
+            except TimeoutError as error:
+                raise NotReady(
+                    "the Dask cluster has no workers; start some, or unset PAIRMARK_DASK_SCHEDULER"
+                ) from error
             with blobs.workspace() as work:
                 for name in tables:
-                    duck.copy_to(self._connection, f"FROM {name}", work / f"{name}.parquet")
+                    duck.copy_to(connection, f"FROM {name}", work / f"{name}.parquet")
                 # Of this run alone: nobody else deletes it.
                 (work / "run").write_text(secrets.token_hex(16))
                 key = blobs.put_folder(work)
             stack.callback(blobs.delete, key)
             yield from _parts(client, (key, tables), first, query, n_parts)
 
-
-def _wait_for_workers(client: Any) -> None:
-    try:
-        client.wait_for_workers(1, timeout=CONNECT_S)
-    except TimeoutError as error:
-        raise NotReady(
-            "the Dask cluster has no workers; start some, or unset PAIRMARK_DASK_SCHEDULER"
-        ) from error
+    return spread
 
 
 def _parts(

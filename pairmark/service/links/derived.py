@@ -42,11 +42,13 @@ def derived_columns(names: Sequence[str], columns: _Columns) -> dict[str, str]:
 def _composing_parts(columns: _Columns, place: int, others: Sequence[int]) -> tuple[int, ...]:
     """The columns whose cells, with words that are always the same, make up those of a column."""
     column = columns[place]
-    parts = []
-    for other in others:
-        both = [(cell, part) for cell, part in zip(column, columns[other], strict=True) if cell and part]
-        if both and sum(len(part) > 1 and part in cell for cell, part in both) >= _LIKELY * len(both):
-            parts.append(other)
+    rows_with = (zip(column, columns[other], strict=True) for other in others)
+    both_of = [[(cell, part) for cell, part in rows if cell and part] for rows in rows_with]
+    parts = [
+        other
+        for other, both in zip(others, both_of, strict=True)
+        if both and sum(len(part) > 1 and part in cell for cell, part in both) >= _LIKELY * len(both)
+    ]
     if not parts:
         return ()
     rests: Counter[str] = Counter()
@@ -64,11 +66,17 @@ def _initials(columns: _Columns, place: int, others: Sequence[int]) -> tuple[int
     column = columns[place]
     if max((len(cell) for cell in column if cell), default=0) != 2:
         return ()
-    for pair in permutations(others, 2):
-        rows = zip(column, columns[pair[0]], columns[pair[1]], strict=True)
-        if _nearly([cell == one[0] + other[0] for cell, one, other in rows if cell and one and other]):
-            return pair
-    return ()
+    rows_of = {
+        pair: zip(column, columns[pair[0]], columns[pair[1]], strict=True) for pair in permutations(others, 2)
+    }
+    return next(
+        (
+            pair
+            for pair, rows in rows_of.items()
+            if _nearly([cell == one[0] + other[0] for cell, one, other in rows if cell and one and other])
+        ),
+        (),
+    )
 
 
 def _cut_out(columns: _Columns, place: int, others: Sequence[int]) -> tuple[int, ...]:
@@ -77,13 +85,17 @@ def _cut_out(columns: _Columns, place: int, others: Sequence[int]) -> tuple[int,
     lengths = {len(cell) for cell in column if cell}
     if len(lengths) != 1 or lengths == {1}:
         return ()
-    for other in others:
-        rows = zip(column, columns[other], strict=True)
-        if _nearly(
-            [whole.startswith(cell) or whole.endswith(cell) for cell, whole in rows if cell and whole]
-        ):
-            return (other,)
-    return ()
+    rows_with = {other: zip(column, columns[other], strict=True) for other in others}
+    return next(
+        (
+            (other,)
+            for other, rows in rows_with.items()
+            if _nearly(
+                [whole.startswith(cell) or whole.endswith(cell) for cell, whole in rows if cell and whole]
+            )
+        ),
+        (),
+    )
 
 
 def _nearly(hits: Sequence[bool]) -> bool:

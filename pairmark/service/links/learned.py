@@ -33,13 +33,12 @@ class Learned:
         self.ref, self._estimator = ref, estimator
         prior = estimator.prior
         self.cut = cut if cut is not None else 0.5 if prior is None else float(np.log((1 - prior) / prior))
-        self.notes = []
-        if prior is not None and cut is None:
-            self.notes = [
-                f"the cut of {self.ref} comes from the share of matches among its training records, which seldom fits "
-                "other tables: labels are needed for a cut to rely on. Calibrate the model on labeled pairs and give "
-                "fpr, or judge links (false_links)"
-            ]
+        cut_note = (
+            f"the cut of {self.ref} comes from the share of matches among its training records, which seldom fits "
+            "other tables: labels are needed for a cut to rely on. Calibrate the model on labeled pairs and give "
+            "fpr, or judge links (false_links)"
+        )
+        self.notes = [cut_note] if prior is not None and cut is None else []
         schema: Schema = self._estimator.schema_
         # Tables write dates in one form, whatever the model was trained on.
         self._schema = schema.model_copy(

@@ -116,9 +116,9 @@ def link_session(
             scoring = {"scorer": learned.scorer(connection, tables), "cut": cut}
             tables.notes += learned.notes
         if settings.dask_scheduler is not None:
-            from pairmark.service.links.cluster import OnCluster
+            from pairmark.service.links.cluster import spread_over_cluster
 
-            scoring["spread"] = OnCluster(connection, settings)
+            scoring["spread"] = spread_over_cluster(connection, settings)
         linking = Linking(
             connection,
             tables.fields,
@@ -149,15 +149,19 @@ def check_columns(request: LinksRequest, columns: Sequence[str]) -> None:
     never = [[name] for name in request.never or ()]
     with_frequencies = [[name] for name in request.frequencies or ()]
     rules_of = {"rules": request.rules, "must": request.must, "never": never, "frequencies": with_frequencies}
-    for what, rules in rules_of.items():
-        for number, rule in enumerate(rules or ()):
-            for name in rule:
-                if name not in columns:
-                    raise InvalidInput(
-                        f"{what}[{number}]: column {name[:100]!r} is not compared; expected some of "
-                        f"{', '.join(columns)}. A column of ids is compared where it is declared a category",
-                        field=f"{what}[{number}]",
-                    )
+    uses = [
+        (f"{what}[{number}]", name)
+        for what, rules in rules_of.items()
+        for number, rule in enumerate(rules or ())
+        for name in rule
+    ]
+    for place, name in uses:
+        if name not in columns:
+            raise InvalidInput(
+                f"{place}: column {name[:100]!r} is not compared; expected some of {', '.join(columns)}. A column of "
+                "ids is compared where it is declared a category",
+                field=place,
+            )
 
 
 def summary_of(

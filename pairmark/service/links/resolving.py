@@ -6,6 +6,7 @@ with all records of their entities. A record that is put in is a row of the data
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from itertools import count
 from pathlib import Path
@@ -13,6 +14,7 @@ from threading import Lock
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pairmark.models.core.arrays import Bool, Int64
 from pairmark.models.linking.candidates import key_number
@@ -20,9 +22,9 @@ from pairmark.models.linking.mixture import Mixture, chances
 from pairmark.models.records.compare import LinkField
 from pairmark.models.records.compare.normal import TURN, fold_cell, iso_date
 from pairmark.schemas.links import ResolvedEntity
-from pairmark.service.errors import Conflict, InvalidInput, ModelNotCapable
-from pairmark.service.links.index import IndexedRecord, RecordIndex
+from pairmark.service.errors import Conflict, InvalidInput, ModelNotCapable, StorageFailed
 from pairmark.service.links.results import (
+    RECORD_LINES,
     Addition,
     Key,
     comparer,
@@ -44,6 +46,57 @@ _LONGEST = 2_048
 """Characters of a cell that are kept."""
 
 Cells = Mapping[str, Any]
+
+
+class IndexedRecord(NamedTuple):
+    """A record, the name of its entity (None: it is alone), and its normal forms."""
+
+    side: int
+    id: str
+    entity: str | None
+    forms: list[str | None]
+
+    @property
+    def key(self) -> tuple[int, str]:
+        return self.side, self.id
+
+
+class RecordIndex:
+    """Reads the files of one folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._keys, self._rows, self._ends = (
+            _load(folder, name, kind)
+            for name, kind in (("keys", np.uint64), ("keyed", np.int32), ("ends", np.int64))
+        )
+        path = folder / RECORD_LINES
+        self._text = np.memmap(path, np.uint8, "r") if path.stat().st_size else np.empty(0, np.uint8)
+        is_whole = self._start(len(self)) == self._text.size and self._keys.size == self._rows.size
+        if not is_whole or self._rows.max(initial=-1) >= len(self):
+            raise StorageFailed(f"{folder.name}: links are damaged; link again")
+
+    def __len__(self) -> int:
+        return int(self._ends.size)
+
+    def rows(self, key: int) -> Int64:
+        """Records that have a key, ascending."""
+        first, last = (int(np.searchsorted(self._keys, np.uint64(key), side)) for side in ("left", "right"))
+        return self._rows[first:last].astype(np.int64)
+
+    def record(self, row: int) -> IndexedRecord:
+        """A record, by its number."""
+        line = self._text[self._start(row) : self._start(row + 1)].tobytes()
+        return IndexedRecord(**json.loads(line))
+
+    def _start(self, row: int) -> int:
+        return int(self._ends[row - 1]) if row else 0
+
+
+def _load(folder: Path, name: str, kind: Any) -> NDArray[Any]:
+    array: NDArray[Any] = np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False)
+    if array.dtype != kind or array.ndim != 1:
+        raise StorageFailed(f"{name}.npy: links are damaged; link again")
+    return array
 
 
 class _Compared(NamedTuple):

@@ -4,13 +4,20 @@ Each file but the last is a table; `open_results` has them as views, with the ``
 
 - ``records(side, id, compared, added, forms, keys, c0, ...)``: of tables ``side``, numbered from 0. ``compared``: no
   earlier row equals it; ``added``: a person put it in, and no table has it; ``forms``, ``keys``: normal forms of what
-  is compared and the numbers of its keys, where a model was fitted (`pairmark.service.links.index`); ``c0``: cells.
+  is compared and the numbers of its keys, where a model was fitted; ``c0``: cells.
 - ``links(left_side, right_side, left, right, score, decision, entity)``
 - ``entities(entity, side, record)``: of two records or more.
 - ``changes(entity, change, records, entities)``: since the job before; ``records`` are of ``side`` and ``record``.
 - ``statements(number, part, side, record)``: what people said, each time a number: records of one entity (part 0), or
   of two different ones (parts 1 and 2).
 - ``fitted.json``: the columns, the model and the rules.
+
+Where a model was fitted, files that are mapped into memory, of which `pairmark.service.links.resolving` reads a few
+places:
+
+- ``keys.npy``, ``keyed.npy``: numbers of keys, ascending, and the record of each. Beside the keys of its cells, a
+  record has that of its id, ``id:ID``, and of its entity, ``entity:ENTITY``;
+- ``records.jsonl``: ``{"side", "id", "entity", "forms"}`` of each record; ``ends.npy``: where each line ends.
 
 Nothing changes a folder: `rewrite_results` makes another.
 """
@@ -34,9 +41,9 @@ from pairmark.models.linking.mixture import Mixture
 from pairmark.models.records.compare import KINDS, LinkField
 from pairmark.service.errors import Conflict, InvalidInput, UnknownLinks
 from pairmark.service.links.duck import copy_to, duckdb_session, quoted_text
-from pairmark.service.links.index import write_index
 
-FITTED = "fitted.json"
+FITTED, RECORD_LINES = "fitted.json", "records.jsonl"
+_LINE_END = 10
 FORM = 7
 """Of a folder; earlier ones are read no more."""
 _TABLES = ("records", "entities", "links", "changes", "statements")
@@ -59,16 +66,24 @@ _WRITTEN = {
 }
 """What the files have, of the tables that are written: ``record_links``, ``entity_members``, ``entity_changes`` and
 ``person_statements``."""
-# An edit names all records of the entities that it changes: of any other link, what was decided stands.
-_DECIDED_AGAIN = (
-    "SELECT l.* REPLACE (CASE WHEN x.record IS NULL OR y.record IS NULL THEN decision WHEN x.entity = y.entity THEN "
-    "'match' ELSE 'different' END AS decision, CASE WHEN x.record IS NULL OR y.record IS NULL THEN l.entity WHEN "
-    "x.entity = y.entity THEN x.entity END AS entity) FROM ({links}) l LEFT JOIN {members} x ON x.side = left_side AND "
-    'x.record = "left" LEFT JOIN {members} y ON y.side = right_side AND y.record = "right"'
+_IN_FILE = (
+    "SELECT * EXCLUDE file_row_number, file_row_number AS place FROM read_parquet({}, file_row_number=true)"
 )
+_ADDED = f"UNION ALL SELECT *, {2**40} + rowid FROM {{new}}"
+"""With places after all those of the file."""
+_WITH_ADDED = {
+    "records": f"{{file}} {_ADDED}",
+    "entities": f"{{file}} ANTI JOIN {{new}} USING (side, record) {_ADDED} WHERE entity IS NOT NULL",
+    # An edit names all records of the entities that it changes: of any other link, what was decided stands.
+    "links": "SELECT l.* REPLACE (CASE WHEN x.record IS NULL OR y.record IS NULL THEN decision WHEN x.entity = "
+    "y.entity THEN 'match' ELSE 'different' END AS decision, CASE WHEN x.record IS NULL OR y.record IS NULL THEN "
+    f"l.entity WHEN x.entity = y.entity THEN x.entity END AS entity) FROM ({{file}} {_ADDED}) l LEFT JOIN {{members}} "
+    'x ON x.side = left_side AND x.record = "left" LEFT JOIN {members} y ON y.side = right_side AND y.record = "right"',
+    "changes": f"{{file}} {_ADDED}",
+    "statements": f"{{file}} WHERE number NOT IN ({{forgotten}}) {_ADDED}",
+}
+"""Each table with what was added since."""
 _DELETE_EARLIER = "DELETE FROM {0} WHERE rowid NOT IN (SELECT max(rowid) FROM {0} GROUP BY side, record)"
-_PUT_IN_LATER = 2**40
-"""The place of the first record that was put in."""
 _LEVELS = ("missing", "different", "weak", "close", "equal")
 _MISSING, _EQUAL = 0, 4
 
@@ -106,28 +121,20 @@ def create_views(connection: Any, stored: Stored, prefix: str = "") -> None:
         rows_of["statements"] = [row for row in rows_of["statements"] if row[0] not in gone]
         for name, rows in rows_of.items():
             rows += added.get(name, ())
-    for name in _TABLES:
+    for name, rows in rows_of.items():
         file, new = quoted_text(stored.folder / f"{name}.parquet"), f"{prefix}new_{name}"
-        sql = (
-            "SELECT * EXCLUDE file_row_number, file_row_number AS place "
-            f"FROM read_parquet({file}, file_row_number=true)"
-        )
-        if name == "entities" and rows_of[name]:
-            sql += f" ANTI JOIN {new} USING (side, record)"
-        if name == "statements" and forgotten:
-            sql += f" WHERE number NOT IN ({', '.join(map(str, forgotten))})"
-        if rows := rows_of[name]:
+        sql = _IN_FILE.format(file)
+        if stored.added:
             connection.execute(f"CREATE TABLE {new} AS FROM read_parquet({file}) LIMIT 0")
             columns = [list(cells) for cells in zip(*rows, strict=True)]
-            cells = ", ".join("unnest(?)" for _ in columns)
-            connection.execute(f"INSERT INTO {new} SELECT {cells}", columns)
+            if columns:
+                cells = ", ".join("unnest(?)" for _ in columns)
+                connection.execute(f"INSERT INTO {new} SELECT {cells}", columns)
             if name == "entities":
                 # The last one says where a record is, and in which place.
                 connection.execute(_DELETE_EARLIER.format(new))
-            sql += f" UNION ALL SELECT *, {_PUT_IN_LATER} + rowid FROM {new}"
-            sql += " WHERE entity IS NOT NULL" if name == "entities" else ""
-        if name == "links" and rows_of["entities"]:
-            sql = _DECIDED_AGAIN.format(links=sql, members=f"{prefix}new_entities")
+            numbers, members = ", ".join(map(str, [-1, *forgotten])), f"{prefix}new_entities"
+            sql = _WITH_ADDED[name].format(file=sql, new=new, members=members, forgotten=numbers)
         connection.execute(f"CREATE VIEW {prefix}{name} AS {sql}")
 
 
@@ -165,7 +172,30 @@ def write_results(connection: Any, folder: Path, *, with_index: bool) -> None:
     for name, sql in _WRITTEN.items():
         copy_to(connection, sql, folder / f"{name}.parquet")
     if with_index:
-        write_index(connection, folder)
+        _write_index(connection, folder)
+
+
+def _write_index(connection: Any, folder: Path) -> None:
+    """The files that are mapped into memory, of those of records and entities."""
+    records, entities = (quoted_text(folder / f"{name}.parquet") for name in ("records", "entities"))
+    connection.execute(
+        "CREATE OR REPLACE VIEW indexed AS SELECT r.file_row_number AS row, r.side, r.id, entity, forms, keys FROM "
+        f"read_parquet({records}, file_row_number=true) r LEFT JOIN read_parquet({entities}) e ON e.side = r.side AND "
+        "e.record = r.id"
+    )
+    lines = folder / RECORD_LINES
+    connection.execute(
+        f"COPY (SELECT side, id, entity, forms FROM indexed ORDER BY row) TO {quoted_text(lines)} (FORMAT json)"
+    )
+    text = np.memmap(lines, np.uint8, "r") if lines.stat().st_size else np.empty(0, np.uint8)
+    np.save(folder / "ends.npy", 1 + np.flatnonzero(text == _LINE_END).astype(np.int64))
+    found = connection.execute(
+        "SELECT key, row FROM (SELECT unnest(keys) AS key, row FROM indexed UNION ALL SELECT md5_number_lower('id:' || "
+        "id), row FROM indexed UNION ALL SELECT md5_number_lower('entity:' || entity), row FROM indexed) "
+        "WHERE key IS NOT NULL ORDER BY key, row"
+    ).fetchnumpy()
+    for name, column, kind in (("keys", "key", np.uint64), ("keyed", "row", np.int32)):
+        np.save(folder / f"{name}.npy", np.ma.getdata(found[column]).astype(kind))
 
 
 def record_links_sql(n_tables: int, cells: str, joins: str) -> str:
@@ -185,15 +215,12 @@ class Results:
         rows: list[tuple[Any, ...]] = self.connection.execute(sql, list(params)).fetchall()
         return rows
 
-    @property
-    def links_sql(self) -> str:
-        """SQL of links as people have them: of several tables with their numbers."""
-        tables = _TABLE_NUMBERS if self.n_tables > 2 else ""
-        return f'SELECT "left", "right", score, decision, entity{tables} FROM links ORDER BY place'
-
     def write_list(self, name: str, out: Path) -> None:
-        """Write ``links`` or ``entities`` as people have them, as CSV or Parquet by the name of a file."""
-        sql = self.links_sql if name == "links" else _ENTITIES.format("entities")
+        """Write ``links``, of several tables with their numbers, or ``entities``, as CSV or Parquet by the name of a
+        file."""
+        tables = _TABLE_NUMBERS if self.n_tables > 2 else ""
+        links = f'SELECT "left", "right", score, decision, entity{tables} FROM links ORDER BY place'
+        sql = links if name == "links" else _ENTITIES.format("entities")
         copy_to(self.connection, sql, out, without_formulas=True)
 
     def counts(self) -> dict[str, int]:
@@ -410,11 +437,11 @@ def written_key(key: Key) -> str:
 def pick_pair(keys: Sequence[Key], n_tables: int, left: str, right: str) -> list[Key]:
     """The records of a pair, among those that have any of `ids_of` both: of two tables in the left and the right one,
     where there is one. `UnknownLinks` where there is none, and see `pick_key`."""
-    pair = []
-    for side, name in enumerate((left, right)):
-        in_place = [key for key in keys if n_tables == 2 and key == (side, name)]
-        pair.append(_there(pick_key(in_place or keys, name), name))
-    return pair
+    in_place = [[key for key in keys if n_tables == 2 and key == place] for place in ((0, left), (1, right))]
+    return [
+        _there(pick_key(there or keys, name), name)
+        for there, name in zip(in_place, (left, right), strict=True)
+    ]
 
 
 def ids_of(*names: str) -> list[str]:

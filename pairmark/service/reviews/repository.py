@@ -125,12 +125,13 @@ class DecisionWindow(NamedTuple):
 
     def where(self, table: type[DecisionCount] | type[KeptDecision]) -> list[ColumnElement[bool]]:
         first, end = self.hours
-        terms = [table.model_id == self.model_id, table.hour >= first, table.hour < end]
-        if self.gallery is not None:
-            terms.append(table.gallery == self.gallery)
-        if self.version is not None:
-            terms.append(table.version == self.version)
-        return terms
+        chosen = ((table.gallery, self.gallery), (table.version, self.version))
+        return [
+            table.model_id == self.model_id,
+            table.hour >= first,
+            table.hour < end,
+            *(column == value for column, value in chosen if value is not None),
+        ]
 
 
 def decision_counts(session: Session, window: DecisionWindow) -> tuple[dict[int, int], float]:
