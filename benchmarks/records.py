@@ -43,7 +43,7 @@ from pairmark.models.pairs.lists import contradictory_pairs
 from pairmark.models.records.comparators import Comparators
 from pairmark.models.records.estimator import RecordSimilarity
 from pairmark.models.records.inference import infer
-from pairmark.models.records.neighbours import candidate_pairs
+from pairmark.models.records.neighbors import candidate_pairs
 from pairmark.models.records.schema import Records, Schema
 from pairmark.models.records.tables import declaration
 from pairmark.schemas.datasets import DatasetRequest

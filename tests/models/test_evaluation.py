@@ -275,12 +275,12 @@ def test_rows_are_compared_by_groups():
     assert repeated.difference_interval == pytest.approx(alone.difference_interval)
 
 
-def test_neighbours_rank_as_their_region_does_and_the_constant_as_the_majority():
+def test_neighbors_rank_as_their_region_does_and_the_constant_as_the_majority():
     X = np.random.default_rng(0).normal(size=(300, 2))
     Y = np.where(X[:, :1] > 0, [[0.0, 1.0, 2.0]], [[2.0, 1.0, 0.0]])
     Y[:10, 1] = np.nan
     found = ranking_baselines(X, Y, np.array([[3.0, 0.0], [-3.0, 0.0]]))
-    np.testing.assert_array_equal(found["borda of neighbours"], [[0, 1, 2], [2, 1, 0]])
+    np.testing.assert_array_equal(found["borda of neighbors"], [[0, 1, 2], [2, 1, 0]])
     assert (found["constant"][0] == found["constant"][1]).all()
     most = [[0.0, 1.0, 2.0]] if (X[:, 0] > 0).mean() > 0.5 else [[2.0, 1.0, 0.0]]
     assert kendall_tau(found["constant"][:1], most)[0] == 1

@@ -419,7 +419,7 @@ class ListedPairs:
         n_edges, m = int(edges.shape[0]), int(edges.max()) + 1
         degree = np.bincount(edges.ravel(), minlength=m)
         others = edges[:, ::-1].T.ravel()
-        # Neighbours by their number: that of a pair says how high it scored, and whether it is the same.
+        # Neighbors by their number: that of a pair says how high it scored, and whether it is the same.
         by_unit = np.lexsort((others, edges.T.ravel()))
         n = max(_FEWEST, min(N_MATCHINGS, MOST_VISITS // n_edges))
         uniform = np.random.Generator(stream_of(m, n_edges)).random((2, n, m))

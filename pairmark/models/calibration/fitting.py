@@ -243,7 +243,7 @@ def check_calibration(arrays: Mapping[str, NDArray[Any]], n_confidences: int) ->
         "inputs_reference": Array(kind="float64", shape=("people", N_STATISTICS), optional=True),
         "group_units": Array(kind="int64", shape=("grouped",), order="rising", optional=True),
         "group_codes": Array(kind="int64", shape=("grouped",), low=0, optional=True),
-        "inputs_people": Array(kind="float32", shape=("neighbours", "features"), optional=True),
+        "inputs_people": Array(kind="float32", shape=("neighbors", "features"), optional=True),
         "inputs_near": Array(kind="float64", shape=(2,), low=0, order="never-falling", optional=True),
         "records_cells": Array(kind="uint8", shape=("bytes",), optional=True),
         "records_left": Array(kind="int64", shape=("pairs",), low=0, optional=True),

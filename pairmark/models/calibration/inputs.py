@@ -32,7 +32,7 @@ FEWEST = 5
 """People without whom there are no ranges."""
 FOLDS = 5
 _RANGES = ("scales", "ranges", "reference")
-_NEIGHBOURS = ("people", "near")
+_NEIGHBORS = ("people", "near")
 MOST_PEOPLE, MOST_CELLS = 256, 1 << 20
 """Rows of calibration people that are kept, at most, and their numbers."""
 MATES = 50
@@ -80,7 +80,7 @@ class RowRanges:
         statistics = _statistics(rows, scales)
         low, high = statistics.min(axis=0), statistics.max(axis=0)
         margin = MARGIN * max(1.0, AMPLE / first.size) * (high - low) + ROUNDING
-        kept: dict[str, Any] = {} if is_sparse(rows) else _neighbours(rows, np.asarray(people), first, scales)
+        kept: dict[str, Any] = {} if is_sparse(rows) else _neighbors(rows, np.asarray(people), first, scales)
         return cls(
             scales=scales, ranges=np.stack([low - margin, high + margin]), reference=statistics[first], **kept
         )
@@ -132,14 +132,14 @@ class RowRanges:
         # Kernels are compiled for writable arrays.
         stored = {
             name: np.array(arrays[f"inputs_{name}"])
-            for name in (*_RANGES, *_NEIGHBOURS)
+            for name in (*_RANGES, *_NEIGHBORS)
             if f"inputs_{name}" in arrays
         }
         return cls(**stored, facts=facts.get("inputs") or {})
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """As they are kept with a calibration."""
-        parts = {name: getattr(self, name) for name in (*_RANGES, *_NEIGHBOURS)}
+        parts = {name: getattr(self, name) for name in (*_RANGES, *_NEIGHBORS)}
         return {f"inputs_{name}": part for name, part in parts.items() if part is not None}
 
     def unlike(self, left: Any, right: Any = None) -> Bool:
@@ -166,7 +166,7 @@ def scale_rows(rows: Any, scales: Float32) -> Float32:
     return np.asarray(np.nan_to_num((rows - scales[0]) * scales[1]).astype(np.float32))
 
 
-def _neighbours(rows: Any, people: NDArray[Any], first: Int64, scales: Float32) -> dict[str, Any]:
+def _neighbors(rows: Any, people: NDArray[Any], first: Int64, scales: Float32) -> dict[str, Any]:
     """Rows of some people, and how near rows of the same person are; nothing where too few people have several."""
     order = np.argsort(people, kind="stable")
     is_mate = people[order[1:]] == people[order[:-1]]

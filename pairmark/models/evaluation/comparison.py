@@ -224,8 +224,8 @@ def _percentiles(designs: Sequence[Float64]) -> tuple[float, float]:
 MAX_WHITENED = 1_024
 """Features up to which whitening is tried: its cost grows with their cube."""
 MAX_ROWS = 20_000
-"""Training rows that neighbours and logistic regressions look at; more are sampled."""
-NEIGHBOURS = 10
+"""Training rows that neighbors and logistic regressions look at; more are sampled."""
+NEIGHBORS = 10
 _CELLS = 20_000_000
 
 
@@ -258,24 +258,24 @@ def ranking_baselines(X: Any, Y: ArrayLike, queries: Any, random_state: int = 0)
 
     Returns
     -------
-    ``constant``: one ranking for all, by how often each label goes before the others; ``borda of neighbours``: the
-    same over the `NEIGHBOURS` nearest training rows, features scaled to unit variance. Each (m, k).
+    ``constant``: one ranking for all, by how often each label goes before the others; ``borda of neighbors``: the
+    same over the `NEIGHBORS` nearest training rows, features scaled to unit variance. Each (m, k).
     """
     rows, positions = _sample_rows(X, np.asarray(Y, dtype=np.float64), random_state)
     truth = np.asarray(Y, dtype=np.float64)
-    near = _neighbours(rows, queries)
+    near = _neighbors(rows, queries)
     return {
         "constant": np.repeat(consensus(truth), queries.shape[0], axis=0),
-        "borda of neighbours": np.concatenate([consensus(positions[at]) for at in near]),
+        "borda of neighbors": np.concatenate([consensus(positions[at]) for at in near]),
     }
 
 
-def _neighbours(X: Any, queries: Any) -> Int64:
+def _neighbors(X: Any, queries: Any) -> Int64:
     from sklearn.neighbors import NearestNeighbors
     from sklearn.preprocessing import StandardScaler
 
     scaler = StandardScaler(with_mean=not issparse(X)).fit(X)
-    index = NearestNeighbors(n_neighbors=min(NEIGHBOURS, X.shape[0])).fit(scaler.transform(X))
+    index = NearestNeighbors(n_neighbors=min(NEIGHBORS, X.shape[0])).fit(scaler.transform(X))
     return np.asarray(index.kneighbors(scaler.transform(queries), return_distance=False), dtype=np.int64)
 
 

@@ -19,7 +19,7 @@ from pairmark.models.records.base import COLUMNS, RecordScorer, cell_values
 from pairmark.models.records.comparators import Prepared
 from pairmark.models.records.estimator import distinct_cells
 from pairmark.models.records.kernels.levels import APART, CLOSE, EQUAL
-from pairmark.models.records.neighbours import candidate_pairs
+from pairmark.models.records.neighbors import candidate_pairs
 from pairmark.models.records.schema import Records
 
 _CLOSE_TEXTS = 0.6

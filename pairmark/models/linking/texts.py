@@ -23,7 +23,7 @@ from pairmark.models.records.comparators import tokenize_texts
 from pairmark.models.records.compare import LinkField
 from pairmark.models.records.kernels import tokens
 from pairmark.models.records.kernels.tokens import Cells
-from pairmark.models.records.neighbours import RankedKeys, cell_keys
+from pairmark.models.records.neighbors import RankedKeys, cell_keys
 
 if TYPE_CHECKING:
     import duckdb

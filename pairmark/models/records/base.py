@@ -20,10 +20,10 @@ from pairmark.models.core.scores import PairsOfRows
 from pairmark.models.core.search import Rows, TopK, number_rows, seal_array
 from pairmark.models.core.state import Array, Fact, StoredState, add_prefix, without_prefix
 from pairmark.models.pairs.sampling import sample_pairs
-from pairmark.models.records import neighbours
+from pairmark.models.records import neighbors
 from pairmark.models.records.comparators import Comparators, Prepared, Rarity
 from pairmark.models.records.kernels.tokens import Cells
-from pairmark.models.records.neighbours import N_CONTEXT
+from pairmark.models.records.neighbors import N_CONTEXT
 from pairmark.models.records.schema import Records, Schema
 from pairmark.models.records.tables import cells_of, columns_of, schema_of
 
@@ -67,7 +67,7 @@ COLUMNS = (
     "inferred from what the columns hold"
 )
 """Description of a parameter that every model of records has."""
-_NEIGHBOURS = "neighbour_"
+_NEIGHBORS = "neighbour_"
 """Begins the names of a gallery's arrays that find candidates."""
 _FIRST, _SECOND = np.zeros(1, dtype=np.int64), np.ones(1, dtype=np.int64)
 _HARD_SHARE = 0.5
@@ -142,7 +142,7 @@ class RecordScorer(PairScorerMixin, BaseEstimator):
     ) -> tuple[Int64, Int64, Bool]:
         """Pairs to learn from: at most half of them same; of the different ones half are candidates."""
         pairs = sample_pairs(codes, n_pairs, random_state=int(random.integers(2**31)))
-        hard_left, hard_right = neighbours.candidate_pairs(self._comparators, prepared)
+        hard_left, hard_right = neighbors.candidate_pairs(self._comparators, prepared)
         hard_pairs = np.flatnonzero(codes[hard_left] != codes[hard_right])
         different = np.flatnonzero(~pairs.same)
         n_hard = min(hard_pairs.size, int(_HARD_SHARE * different.size))
@@ -231,9 +231,9 @@ class RecordScorer(PairScorerMixin, BaseEstimator):
     def _indexed(self, vectors: Matrix, digest: str | None) -> GalleryIndex:
         # What is compared is kept, as plain arrays that can be saved and mapped; the cells themselves are not.
         prepared = self._comparators.prepare(vectors)
-        postings = neighbours.Postings.of(*neighbours.keys_of(self._comparators, prepared))
+        postings = neighbors.Postings.of(*neighbors.keys_of(self._comparators, prepared))
         arrays = {**prepared.cells._asdict(), "numbers": prepared.numbers}
-        arrays |= add_prefix(postings._asdict(), _NEIGHBOURS)
+        arrays |= add_prefix(postings._asdict(), _NEIGHBORS)
         return GalleryIndex(
             vectors=seal_array(prepared.missing),
             arrays={name: seal_array(array) for name, array in arrays.items()},
@@ -255,18 +255,18 @@ class RecordScorer(PairScorerMixin, BaseEstimator):
         ----------
         n : rows of a part, at most. masks : which rows of each part count; None: all.
         """
-        postings = [neighbours.Postings(**without_prefix(part.arrays, _NEIGHBOURS)) for part in parts]
-        keys = np.unique(neighbours.keys_of(self._comparators, self._comparators.prepare(query))[0])
-        best_parts = neighbours.nominate(keys, postings, masks, [len(part) for part in parts], n)
+        postings = [neighbors.Postings(**without_prefix(part.arrays, _NEIGHBORS)) for part in parts]
+        keys = np.unique(neighbors.keys_of(self._comparators, self._comparators.prepare(query))[0])
+        best_parts = neighbors.nominate(keys, postings, masks, [len(part) for part in parts], n)
         return [(rows[None], worth[None].astype(np.float32)) for rows, worth in best_parts]
 
-    max_scored = neighbours.MAX_SCORED
+    max_scored = neighbors.MAX_SCORED
     """Rows of a gallery up to which a search scores all of them."""
 
     @property
     def n_candidates(self) -> int | None:
         """Rows of a larger gallery that a search scores; None, all of them, where no column has keys."""
-        return neighbours.N_CANDIDATES if self._comparators.is_text.size else None
+        return neighbors.N_CANDIDATES if self._comparators.is_text.size else None
 
 
 def score_in_blocks(score: Callable[[Int64], Float32], numbers: Int64) -> Float32:

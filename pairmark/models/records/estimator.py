@@ -16,7 +16,7 @@ from pairmark.models.core.spec import LearnerSpec, RandomState, document_paramet
 from pairmark.models.core.state import StateRecord
 from pairmark.models.records.base import BLOCK, COLUMNS, RecordScorer, explain_score, score_in_blocks
 from pairmark.models.records.comparators import Prepared
-from pairmark.models.records.neighbours import N_CONTEXT, RivalIndex, find_rivals, logits
+from pairmark.models.records.neighbors import N_CONTEXT, RivalIndex, find_rivals, logits
 from pairmark.models.records.schema import Records
 from pairmark.models.trees.boosted import BoostedTrees, TreeSettings, fit_trees
 

@@ -113,7 +113,7 @@ class Judge:
             self._trial = self._gram.copy()
 
     def try_next(self, k: int) -> float:
-        """Errors with the features of the first ``k`` neighbours; k - 1 was tried before."""
+        """Errors with the features of the first ``k`` neighbors; k - 1 was tried before."""
         growth = self.growth
         counts = growth.counts(k) if k <= growth.k_max else np.zeros(growth.references.size)
         columns = np.flatnonzero(counts).astype(np.int64)
@@ -128,7 +128,7 @@ class Judge:
         return self._errors(self._trial, self._trial_rows)
 
     def commit(self, k: int) -> None:
-        """Keep the first ``k`` neighbours' features."""
+        """Keep the first ``k`` neighbors' features."""
         self.growth.commit(k)
         if not self._by_rows:
             wide = self.growth.blocks[-1].astype(np.float64)
@@ -152,9 +152,9 @@ class Judge:
         train, squared = self.growth.train, distances.squared()
         places = np.full(squared.shape[0], -1, dtype=np.int64)
         places[train] = np.arange(train.size)
-        neighbours = np.zeros((self.judged.size, 1), dtype=np.int64)
-        kernels.nearest(squared[self.judged], places[self.judged], 1, neighbours)
-        return float((self._codes[train][neighbours[:, 0]] != self.truth).sum())
+        neighbors = np.zeros((self.judged.size, 1), dtype=np.int64)
+        kernels.nearest(squared[self.judged], places[self.judged], 1, neighbors)
+        return float((self._codes[train][neighbors[:, 0]] != self.truth).sum())
 
 
 def class_distances(squared: Float32, codes: Int64, n_classes: int) -> Float64:
@@ -189,7 +189,7 @@ def choose(judges: list[Judge], *, depth: int, k_max: int) -> tuple[list[int], l
             errors_of_k.append(sum(judge.try_next(k) for judge in judges) / total)
             report(
                 _SHARE * (layer + k / limit) / depth,
-                f"layer {layer + 1} of {depth}: {k} neighbours",
+                f"layer {layer + 1} of {depth}: {k} neighbors",
             )
             if errors_of_k[-1] == 0.0:
                 break

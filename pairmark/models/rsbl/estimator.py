@@ -1,4 +1,4 @@
-"""Recursive similarity-based learning: similarities to neighbours as features, layer on layer."""
+"""Recursive similarity-based learning: similarities to neighbors as features, layer on layer."""
 
 from __future__ import annotations
 
@@ -61,15 +61,15 @@ MAX_FINAL_BYTES: Final = 2 * 1024**3
 class RSBL(PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstimator):
     """Recursive similarity-based learning (Maszczyk & Duch, "Recursive similarity-based algorithm for deep learning").
 
-    Algorithm 1: features are standardised. Each layer finds every training row's nearest neighbours in the space so
-    far and adds ``exp(-beta d(x, neighbour)^2)`` as features; k' neighbours of at most ``k_max`` are kept, those with
+    Algorithm 1: features are standardised. Each layer finds every training row's nearest neighbors in the space so
+    far and adds ``exp(-beta d(x, neighbor)^2)`` as features; k' neighbors of at most ``k_max`` are kept, those with
     the fewest errors. A linear SVM or the nearest row classifies in what has grown. ``beta = 0.1`` on Euclidean
     distances is the paper's width in the form of its section 4.1.
 
-    Where the paper is silent: a row is not its own neighbour; ties go to the earlier row and the
+    Where the paper is silent: a row is not its own neighbor; ties go to the earlier row and the
     smaller k; a 1NN's training error leaves the row itself out; more than two classes take one machine each against
     the rest. With more than ``max_references`` training rows only a sample of them, drawn class by class, can be
-    neighbours, and with more than 2,000 rows k' is chosen on a sample and the final machine solved iteratively, with
+    neighbors, and with more than 2,000 rows k' is chosen on a sample and the final machine solved iteratively, with
     squared hinge loss.
 
     From explicit pairs, rows that same pairs join, directly or in a chain, are one class. Pairs of positive weight
@@ -78,7 +78,7 @@ class RSBL(PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstimator):
     Attributes
     ----------
     classes_ : the classes, sorted.
-    k_ : neighbours kept in each layer.
+    k_ : neighbors kept in each layer.
     errors_ : share of errors of each k that was tried, for each layer.
     layers_ : what each layer adds.
     n_components_ : width of the space that has grown.
@@ -123,7 +123,7 @@ class RSBL(PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstimator):
             Field(
                 ge=1,
                 le=1000,
-                description="maximum number of neighbours of each training row that become features in one layer",
+                description="maximum number of neighbors of each training row that become features in one layer",
             ),
         ] = 20,
         beta: Annotated[
@@ -134,7 +134,7 @@ class RSBL(PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstimator):
             ),
         ] = 0.1,
         metric: Annotated[
-            Metric, Field(description="the distance d that neighbours and features are made from")
+            Metric, Field(description="the distance d that neighbors and features are made from")
         ] = "euclidean",
         final: Annotated[
             Literal["svm", "1nn"],
@@ -156,7 +156,7 @@ class RSBL(PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstimator):
             Field(
                 ge=2,
                 le=50_000,
-                description="maximum number of training rows that can be neighbours, drawn from each class",
+                description="maximum number of training rows that can be neighbors, drawn from each class",
             ),
         ] = 2_000,
         random_state: Annotated[Seed, Field(description="seed of all random draws")] = 0,
@@ -402,7 +402,7 @@ class RSBL(PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstimator):
     def transform(self, X: ArrayLike) -> Float32:
         """Rows in the space that has grown: the inputs as prepared, and each layer's features.
 
-        A row that is c training rows' neighbour gives one feature, multiplied by sqrt(c).
+        A row that is c training rows' neighbor gives one feature, multiplied by sqrt(c).
 
         Returns
         -------

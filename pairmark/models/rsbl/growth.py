@@ -1,6 +1,6 @@
-"""The growing space: Gaussian similarities to neighbours, layer on layer (Maszczyk & Duch, Algorithm 1).
+"""The growing space: Gaussian similarities to neighbors, layer on layer (Maszczyk & Duch, Algorithm 1).
 
-A row that is the neighbour of c training rows gives c equal features. They are kept as one, multiplied by sqrt(c):
+A row that is the neighbor of c training rows gives c equal features. They are kept as one, multiplied by sqrt(c):
 inner products and Euclidean distances, and so linear SVMs and nearest rows, are the same to rounding.
 """
 
@@ -107,8 +107,8 @@ class Growth:
     Parameters
     ----------
     rows : (n, d) prepared inputs, the space of depth 0.
-    train : rows whose neighbours become features.
-    references : rows (among ``train``) that can be neighbours.
+    train : rows whose neighbors become features.
+    references : rows (among ``train``) that can be neighbors.
     beta : of the Gaussians; ``median``: one over the median squared distance, anew for each layer.
     """
 
@@ -125,7 +125,7 @@ class Growth:
         self.train, self.references = train, references
         self.blocks: list[Float32] = [rows]
         self.layers: list[Layer] = []
-        # No more neighbours than there are.
+        # No more neighbors than there are.
         self.k_max = min(k_max, references.size - 1)
         self._beta = beta
         self._distances = Distances(metric, rows.shape[0], references.size)
@@ -142,24 +142,24 @@ class Growth:
         return self._distances
 
     def look(self) -> tuple[Float32, Int64, float]:
-        """Squared distances (n, u), the neighbours of the training rows (n_train, k_max), and the width."""
+        """Squared distances (n, u), the neighbors of the training rows (n_train, k_max), and the width."""
         if self._looked is None:
             squared = self.distances.squared()
             near = squared if self.train.size == squared.shape[0] else squared[self.train]
-            # The reference that each training row is itself, so that it is not its own neighbour; -1 for none.
+            # The reference that each training row is itself, so that it is not its own neighbor; -1 for none.
             place_of = np.full(int(self.train.max()) + 1, -1, dtype=np.int64)
             place_of[self.references] = np.arange(self.references.size)
             places = place_of[self.train]
-            neighbours = np.empty((self.train.size, self.k_max), dtype=np.int64)
-            kernels.nearest(near, places, self.k_max, neighbours)
+            neighbors = np.empty((self.train.size, self.k_max), dtype=np.int64)
+            kernels.nearest(near, places, self.k_max, neighbors)
             beta = 1.0 / typical(near) if self._beta == "median" else float(self._beta)
-            self._looked = squared, neighbours, beta
+            self._looked = squared, neighbors, beta
         return self._looked
 
     def counts(self, k: int) -> Float64:
-        """How many new features the ``k``-th neighbours give each reference, (u,)."""
-        _, neighbours, _ = self.look()
-        return np.bincount(neighbours[:, k - 1], minlength=self.references.size).astype(np.float64)
+        """How many new features the ``k``-th neighbors give each reference, (u,)."""
+        _, neighbors, _ = self.look()
+        return np.bincount(neighbors[:, k - 1], minlength=self.references.size).astype(np.float64)
 
     def features(self, columns: Int64, scale: Float64) -> Float32:
         """Gaussian features of all rows to some references, multiplied by ``scale``."""
@@ -169,7 +169,7 @@ class Growth:
         return block
 
     def commit(self, k: int) -> None:
-        """Keep the features of the first ``k`` neighbours as a layer."""
+        """Keep the features of the first ``k`` neighbors as a layer."""
         total = np.sum([self.counts(at) for at in range(1, min(k, self.k_max) + 1)], axis=0)
         columns = np.flatnonzero(total).astype(np.int64)
         layer = Layer(columns=columns, counts=total[columns], beta=self.look()[2])

@@ -138,8 +138,8 @@ class CatalogueView:
         name, separator, suffix = split_ref(ref)
         model = self.models.get(name)
         if model is None:
-            neighbours = [neighbour for neighbour in self.models if neighbour in same_tenant(name)]
-            names = ", ".join(neighbours[:20]) or "none"
+            neighbors = [neighbor for neighbor in self.models if neighbor in same_tenant(name)]
+            names = ", ".join(neighbors[:20]) or "none"
             raise UnknownModel(f"there is no model {name[:100]!r}; known: {names}", field="model")
         if separator == ":":
             number = int(suffix) if suffix.isascii() and suffix.isdigit() and len(suffix) < 10 else -1

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from rapidfuzz.distance import JaroWinkler, Levenshtein
 
 from pairmark.models import FellegiSunter
-from pairmark.models.records import neighbours
+from pairmark.models.records import neighbors
 from pairmark.models.records.comparators import Comparators, normal_form
-from pairmark.models.records.neighbours import Postings, keys_of, nominate
+from pairmark.models.records.neighbors import Postings, keys_of, nominate
 from pairmark.models.records.schema import RecordColumn, Records, Schema
 from pairmark.models.records.tables import declare_schema
 from tests.models.records.people import people
@@ -296,13 +296,13 @@ def test_mistyped_people_are_candidates_and_a_saved_index_finds_the_same(
     index = model.index(enrolled)
     index.save(tmp_path / "index")
     mapped = model.open_index(tmp_path / "index")
-    assert len(index) > neighbours.MAX_SCORED
+    assert len(index) > neighbors.MAX_SCORED
     hits = 0
     for row in range(300):
-        rows, shared = model.candidates(probes[row : row + 1], neighbours.N_CANDIDATES, [index], [None])[0]
-        assert rows.shape[1] <= neighbours.N_CANDIDATES
+        rows, shared = model.candidates(probes[row : row + 1], neighbors.N_CANDIDATES, [index], [None])[0]
+        assert rows.shape[1] <= neighbors.N_CANDIDATES
         assert (np.diff(shared[0]) <= 0).all()
         hits += row in rows[0]
-        again = model.candidates(probes[row : row + 1], neighbours.N_CANDIDATES, [mapped], [None])[0]
+        again = model.candidates(probes[row : row + 1], neighbors.N_CANDIDATES, [mapped], [None])[0]
         assert (again[0] == rows).all()
     assert hits >= 297

@@ -22,7 +22,7 @@ moons, moon = make_moons(90, noise=0.25, random_state=2)
 
 
 def hard(n: int = 60, d: int = 4, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Two classes that no plane and no row's nearest neighbour separates without errors."""
+    """Two classes that no plane and no row's nearest neighbor separates without errors."""
     rng = np.random.default_rng(seed)
     rows = rng.standard_normal((n, d))
     return rows.astype(np.float32), ((rows[:, 0] * rows[:, 1] + 0.4 * rng.standard_normal(n)) > 0).astype(int)

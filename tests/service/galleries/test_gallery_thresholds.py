@@ -16,7 +16,7 @@ from sqlalchemy import func, select
 
 from pairmark.models import FellegiSunter, MetricSimilarity
 from pairmark.models.calibration.identification import GalleryCalibration
-from pairmark.models.records import neighbours
+from pairmark.models.records import neighbors
 from pairmark.models.records.tables import declare_schema
 from pairmark.schemas.galleries import ImportOptions
 from pairmark.service.datasets.confined import FileLimits
@@ -285,7 +285,7 @@ def test_a_small_gallery_scores_everything_and_a_large_one_candidates(
     everything = [search(galleries, model, settings, probe) for probe in probes]
     assert "candidates" not in everything[0]
     monkeypatch.setattr(type(model), "max_scored", 20)
-    monkeypatch.setattr(neighbours, "N_CANDIDATES", 30)
+    monkeypatch.setattr(neighbors, "N_CANDIDATES", 30)
     narrowed = [search(galleries, model, settings, probe) for probe in probes]
     assert narrowed[0]["candidates"]["scored"] == 30
     # The right person is found as before; scores are those of comparing everything.

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
 from pairmark.models.records.comparators import Comparators, Prepared
-from pairmark.models.records.kernels import neighbours as kernels
+from pairmark.models.records.kernels import neighbors as kernels
 from pairmark.models.records.kernels.tokens import Cells
 
 MAX_SCORED = 2_000
@@ -63,7 +63,7 @@ def cell_keys(cells: Cells, n: int, is_text: Bool, gram_chars: int) -> tuple[Int
     room = 2 * cells.chars.size + cells.starts.size
     keys, rows = np.empty(room, dtype=np.int64), np.empty(room, dtype=np.int32)
     tokens = cells.chars, cells.starts, cells.hashes, cells.row_tokens
-    size = kernels.neighbour_keys(*tokens, n, is_text, gram_chars, keys, rows)
+    size = kernels.neighbor_keys(*tokens, n, is_text, gram_chars, keys, rows)
     return keys[:size], rows[:size]
 
 

@@ -9,8 +9,8 @@ from pairmark.models.records.kernels.tokens import FNV_PRIME, FNV_START
 
 
 @kernel
-def neighbour_keys(chars, starts, hashes, row_tokens, n, is_text, max_chars, keys, rows):
-    """Keys by which rows are neighbours, row after row; returns how many there are.
+def neighbor_keys(chars, starts, hashes, row_tokens, n, is_text, max_chars, keys, rows):
+    """Keys by which rows are neighbors, row after row; returns how many there are.
 
     Of a text the hash of each token, and of its trigrams where it has at most ``max_chars`` characters; of any other
     cell the hash of the whole. The lowest bit of a key is set for trigrams.
