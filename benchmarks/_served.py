@@ -63,9 +63,9 @@ def trained(
     from pairmark.service.blobs import open_blobs
     from pairmark.service.datasets.ingest import Datasets
     from pairmark.service.db import open_database
-    from pairmark.service.jobs.worker import Worker
     from pairmark.service.settings import Settings
     from pairmark.service.training.validation import TrainingQueue
+    from pairmark.service.worker import Worker
 
     stream = io.BytesIO()
     np.savez(stream, **arrays)

@@ -30,7 +30,6 @@ from starlette.datastructures import UploadFile
 
 from pairmark.schemas.datasets import DatasetRequest
 from pairmark.service.app import create_app
-from pairmark.service.attempt import attempt_error, runner_of
 from pairmark.service.audit import Actor, acting_as
 from pairmark.service.blobs import Blobs, open_blobs
 from pairmark.service.cli import main
@@ -39,6 +38,7 @@ from pairmark.service.db import Database, open_database
 from pairmark.service.errors import PairmarkError
 from pairmark.service.jobs.leases import Leases
 from pairmark.service.settings import Settings
+from pairmark.service.worker import attempt_error, runner_of
 
 ROOT = Path(__file__).parent.parent
 PATIENCE_S = 240.0

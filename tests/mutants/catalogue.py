@@ -221,7 +221,7 @@ WATCHED: dict[str, tuple[Row, ...]] = {
     "tests/service/test_operations.py": (
         (
             "a restore revokes the keys of the backup unless they are kept",
-            "pairmark/service/operations",
+            "pairmark/service/operations.py",
             'if keys == "drop":',
             "if False:",
         ),

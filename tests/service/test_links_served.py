@@ -662,7 +662,7 @@ def add(deployment: Any, name: str, columns: Rows, folder: Path) -> None:
 
 DYING = """
 import os, signal, sys
-from pairmark.service.attempt import main
+from pairmark.service.worker import main
 from pairmark.service.links import jobs
 
 last = sys.argv.pop()

@@ -211,7 +211,7 @@ def test_a_killed_backup_leaves_nothing_and_the_next_one_clears_up(
 
     file = tmp_path / "a.zip"
     with monkeypatch.context() as patch:
-        patch.setattr("pairmark.service.operations.backup.fsync_path", killed)
+        patch.setattr("pairmark.service.operations.fsync_path", killed)
         with pytest.raises(RuntimeError):
             place.back_up(file)
     assert list(tmp_path.glob("*a.zip*")) == []

@@ -14,7 +14,6 @@ from pairmark import MetricSimilarity, kendall_tau
 from pairmark.models.core.artefact import read_artefact
 from pairmark.models.pairs.splits import split_data
 from pairmark.schemas.datasets import DatasetRequest
-from pairmark.service.attempt import attempt_error
 from pairmark.service.datasets.held_out import whole_dataset
 from pairmark.service.errors import Fenced, InvalidInput, NotReady, UnknownModel
 from pairmark.service.jobs.leases import Leases, Progress
@@ -22,6 +21,7 @@ from pairmark.service.tables import ModelVersion
 from pairmark.service.training.fitting import fit, score
 from pairmark.service.training.splitting import ROWS, split
 from pairmark.service.training.trainer import STAGES, Trainer
+from pairmark.service.worker import attempt_error
 from pairmark.version import code_version
 from tests.service.conftest import SMALL_FOREST, people
 

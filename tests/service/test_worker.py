@@ -18,7 +18,7 @@ import pytest
 from sklearn.datasets import load_digits
 
 from pairmark.service.audit.log import AuditLog
-from pairmark.service.jobs.worker import Worker
+from pairmark.service.worker import Worker
 from pairmark.service.processes import child_environment, return_memory
 from pairmark.service.settings import Settings
 from tests.service.test_queue import expire

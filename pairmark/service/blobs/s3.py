@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from pairmark.service.blobs.local import Blobs, checked_key, listing, listing_key
+from pairmark.service.blobs import Blobs, checked_key, listing, listing_key
 from pairmark.service.errors import CorruptArtefact, InvalidInput, StorageFailed, storage_errors
 
 CACHE_BYTES = 20 * 1024**3

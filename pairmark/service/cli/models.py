@@ -436,7 +436,7 @@ def _worker_for(job_id: str, url: str | None) -> Iterator[None]:
     if url:
         yield
         return
-    from pairmark.service.jobs.worker import Worker
+    from pairmark.service.worker import Worker
 
     stop = threading.Event()
     # The bar shows the progress; the worker's own logs would write across it.

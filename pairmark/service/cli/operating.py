@@ -163,7 +163,7 @@ def backup(
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
 ) -> None:
     """Back up the database and the artefacts while the service runs. Exit code 1: a stored file is damaged."""
-    from pairmark.service.operations.backup import back_up
+    from pairmark.service.operations import back_up
 
     if file.exists() and not force:
         output.complain(f"{file} exists already: name another file, or overwrite it with --force")
@@ -191,7 +191,7 @@ def restore(
 ) -> None:
     """Restore a backup into an empty database and artefact store. Exit code 1: something is missing or does not
     load."""
-    from pairmark.service.operations.backup import restore as restored
+    from pairmark.service.operations import restore as restored
 
     with open_stores() as (config, database, blobs):
         summary = restored(database, blobs, config, file, keys=keys)
@@ -214,7 +214,7 @@ def restore(
 
 def doctor() -> None:
     """Check the database, foreign keys, stored files and the versions in use. Exit code 1: a check failed."""
-    from pairmark.service.operations.doctor import examine
+    from pairmark.service.operations import examine
 
     with open_stores() as (config, database, blobs):
         described = examine(database, blobs, config)

@@ -99,8 +99,8 @@ def worker(
     until_stdin_closes: UntilStdinCloses = False,
 ) -> None:
     """Run training jobs from the queue, one at a time."""
-    from pairmark.service.jobs.worker import Worker
     from pairmark.service.processes import configure_logging
+    from pairmark.service.worker import Worker
 
     config = settings()
     configure_logging(config.log_level)

@@ -1,1 +1,0 @@
-"""Operations: backup, restore and the checks of `pairmark doctor`."""
