@@ -24,8 +24,8 @@ import duckdb  # noqa: F401, so that no reader has to
 
 from pairmark.service.datasets.confined import FileLimits, Upload
 from pairmark.service.datasets.inspection import inspect_upload
+from pairmark.service.datasets.lists import write_as_json
 from pairmark.service.datasets.reader import read_dataset
-from pairmark.service.datasets.table_bodies import write_as_json
 from pairmark.service.errors import PairmarkError, storage_errors
 from pairmark.service.galleries.imports import write_batches
 

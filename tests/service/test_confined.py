@@ -14,8 +14,8 @@ import pytest
 
 from pairmark.schemas.datasets import DatasetRequest
 from pairmark.schemas.galleries import ImportOptions
-from pairmark.service.datasets.arrays import Npz
 from pairmark.service.datasets.confined import UNPACKED_FREE, FileLimits, read_confined
+from pairmark.service.datasets.files import Npz
 from pairmark.service.errors import InvalidInput, TooLarge
 from pairmark.service.galleries.imports import confined_batches
 from pairmark.service.galleries.rows import RowErrors, VectorForm

@@ -27,7 +27,7 @@ from pairmark.service.api.routing import (
     needs,
 )
 from pairmark.service.api.services import InServices, check_may, names_of
-from pairmark.service.datasets.table_bodies import TableForm
+from pairmark.service.datasets.lists import TableForm
 from pairmark.service.errors import InvalidInput, UnknownCalibration
 from pairmark.service.scoring.json import list_of, parse_lists, read_scores
 from pairmark.service.store.calibrations import unknown_calibration

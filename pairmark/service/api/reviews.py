@@ -41,7 +41,7 @@ from pairmark.service.api.routing import (
     needs,
 )
 from pairmark.service.api.services import Caller, InServices, Services, check_may, may, names_of
-from pairmark.service.datasets.table_bodies import TableForm
+from pairmark.service.datasets.lists import TableForm
 from pairmark.service.errors import Forbidden, InvalidInput, TooLarge, UnknownGallery
 from pairmark.service.names import check_prefix
 from pairmark.service.reviews.reviews import unknown_review

@@ -39,7 +39,7 @@ from pairmark.service.api.problems import (
 )
 from pairmark.service.api.services import Services, key_of, names_of
 from pairmark.service.audit import Actor, acting_as
-from pairmark.service.datasets.table_bodies import TableForm
+from pairmark.service.datasets.lists import TableForm
 from pairmark.service.errors import InvalidInput, TooLarge, invalid_field
 from pairmark.service.names import NAME_PATTERN
 from pairmark.service.pagination import MAX_LIMIT

@@ -21,7 +21,7 @@ from pairmark.service.blobs import Blobs, delete_unused, hold
 from pairmark.service.datasets.confined import FORMATS, FileLimits, format_of, read_confined
 from pairmark.service.datasets.data import LabelledData, load_data, vector_of
 from pairmark.service.datasets.guarantees import dataset_guarantee, protocol_choices
-from pairmark.service.datasets.table_bodies import TableForm
+from pairmark.service.datasets.lists import TableForm
 from pairmark.service.db import Database, among
 from pairmark.service.errors import Conflict, InvalidInput, TooLarge, UnknownDataset, storage_errors
 from pairmark.service.names import EVERY_NAME, VisibleNames, checked_name

@@ -11,8 +11,8 @@ from typing import Any
 from pairmark.models.records.cells import number_of
 from pairmark.models.records.inference import ColumnNotes, is_id_name, notes_of
 from pairmark.schemas.datasets import ColumnOut, DatasetRequest, InspectionOut, RecordColumnOut
-from pairmark.service.datasets.arrays import Npz
 from pairmark.service.datasets.confined import Upload
+from pairmark.service.datasets.files import Npz
 from pairmark.service.datasets.guarantees import dataset_guarantee, protocol_choices
 from pairmark.service.datasets.reader import read_dataset
 from pairmark.service.datasets.tabular import TableFile

@@ -20,20 +20,17 @@ from pairmark.schemas.datasets import (
     DatasetRequest,
     RecordColumnOut,
 )
-from pairmark.service.datasets.arrays import Npz, row_blocks, svmlight_rows
 from pairmark.service.datasets.confined import Upload
-from pairmark.service.datasets.data import LabelledData, load_data
-from pairmark.service.datasets.data_warnings import exclusions, feature_warnings
-from pairmark.service.datasets.pairs import contradictions, facts_of_list, pair_counts, read_pairs
+from pairmark.service.datasets.data import LabelledData, exclusions, feature_warnings, load_data, name_list
+from pairmark.service.datasets.files import Npz, in_lines, plain_text, row_blocks, svmlight_rows
+from pairmark.service.datasets.lists import contradictions, facts_of_list, pair_counts, read_pairs
 from pairmark.service.datasets.tabular import Table, TableFile, text_features
-from pairmark.service.datasets.text import in_lines, plain_text
 from pairmark.service.datasets.writer import (
     MAX_RANKED,
     Block,
     DatasetWriter,
     Rankings,
     as_text,
-    name_list,
 )
 from pairmark.service.errors import InvalidInput
 

@@ -19,13 +19,13 @@ from numpy.typing import NDArray
 from pairmark.models.records.cells import MAX_CELL, number_of
 from pairmark.schemas.datasets import DatasetRequest
 from pairmark.service.datasets.confined import FileLimits
-from pairmark.service.datasets.text import NO_UTF8, first_record, plain_text
+from pairmark.service.datasets.data import name_list
+from pairmark.service.datasets.files import NO_UTF8, first_record, plain_text
 from pairmark.service.datasets.writer import (
     MAX_NAME,
     Block,
     Rankings,
     check_ranked,
-    name_list,
     parsed_rankings,
 )
 from pairmark.service.errors import InvalidInput, PairmarkError, StorageFailed, TooLarge

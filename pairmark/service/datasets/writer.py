@@ -344,13 +344,6 @@ def checked_text(text: str | None, what: str, row: int, **facts: str) -> str:
     return text
 
 
-def name_list(names: Sequence[str], total: int | None = None) -> str:
-    """A few names for a message, and how many more there are."""
-    total = len(names) if total is None else total
-    examples = ", ".join(repr(name[:60]) for name in names[:5])
-    return examples if total <= 5 else f"{examples} and {total - 5} more"
-
-
 def _narrow(X: NDArray[Any]) -> NDArray[np.float32]:
     with np.errstate(over="ignore", invalid="ignore"):
         return X.astype(np.float32, copy=False)

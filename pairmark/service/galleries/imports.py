@@ -146,7 +146,7 @@ def file_batches(
 
 
 def _npz(path: Path, scratch: Path, dimension: int, checks: RowChecks, limits: FileLimits) -> Iterator[Rows]:
-    from pairmark.service.datasets.arrays import Npz
+    from pairmark.service.datasets.files import Npz
 
     npz = Npz(path, scratch, limits)
     extra = sorted(set(npz.arrays) - {"ids", "vectors", "subjects", "metadata"})

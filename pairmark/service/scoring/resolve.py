@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pairmark.service.datasets.writer import name_list
+from pairmark.service.datasets.data import name_list
 from pairmark.service.errors import InvalidInput
 from pairmark.service.runtime.versions import LoadedVersion
 from pairmark.service.scoring.requests import PairRequest

@@ -12,7 +12,7 @@ from scipy.sparse import csr_array
 
 from pairmark.models.core.arrays import Float32
 from pairmark.models.records.schema import RecordError
-from pairmark.service.datasets.writer import name_list
+from pairmark.service.datasets.data import name_list
 from pairmark.service.errors import InvalidInput, TooLarge
 from pairmark.service.runtime.versions import LoadedVersion
 
