@@ -66,8 +66,9 @@ def spec_of(kind: str) -> LearnerSpec:
 
 def spec_for(estimator: object) -> LearnerSpec:
     for kind, place in KINDS.items():
-        in_folder = type(estimator).__module__.startswith(f"pairmark.models.{place.partition('.')[0]}.")
-        if in_folder and type(estimator) is spec_of(kind).estimator:
+        # A family is a file or a folder; others are not imported for the question.
+        family = f"pairmark.models.{place.partition('.')[0]}."
+        if f"{type(estimator).__module__}.".startswith(family) and type(estimator) is spec_of(kind).estimator:
             return spec_of(kind)
     raise KeyError(f"{type(estimator).__name__} is not a registered learner")
 

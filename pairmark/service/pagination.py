@@ -9,6 +9,9 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+from sqlalchemy import Select, tuple_
+from sqlalchemy.orm import Session
+
 from pairmark.schemas.base import Page
 from pairmark.service.errors import InvalidInput
 
@@ -27,6 +30,37 @@ def page_of(
     """The first ``limit`` rows, of which one more was read if there is one; ``mark``: what tells a row's place."""
     next_cursor = encode_cursor(*mark(rows[limit - 1])) if len(rows) > limit else None
     return kind(items=[make(row) for row in rows[:limit]], next_cursor=next_cursor)
+
+
+def read_page(
+    session: Session,
+    query: Select[Any],
+    order: Sequence[Any],
+    limit: int,
+    cursor: str | None,
+    *,
+    newest_first: bool = False,
+) -> tuple[list[Any], str | None]:
+    """A page of what a query selects, and the cursor of the next one, None after the last.
+
+    Parameters
+    ----------
+    order : columns that are never NULL and that together tell each row from the others; ``newest_first``: descending.
+
+    Returns
+    -------
+    rows : of a query of one thing its values, of others tuples.
+    """
+    mark = start_of(limit, cursor, *(column.type.python_type for column in order))
+    if mark is not None:
+        place, start = tuple_(*order), mark if len(order) > 1 else (mark,)
+        query = query.where(place < start if newest_first else place > start)
+    directed = [column.desc() if newest_first else column for column in order]
+    # One more than is shown says whether there is a next page; the order's own columns come last.
+    found = session.execute(query.add_columns(*order).order_by(*directed).limit(limit + 1)).all()
+    following = encode_cursor(*found[limit - 1][-len(order) :]) if len(found) > limit else None
+    rows = [row[: -len(order)] for row in found[:limit]]
+    return [row[0] if len(row) == 1 else row for row in rows], following
 
 
 def encode_cursor(*mark: str | int | float) -> str:

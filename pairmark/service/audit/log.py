@@ -15,7 +15,7 @@ from pairmark.schemas.base import Page, iso
 from pairmark.service.audit import current_actor
 from pairmark.service.db import Database, execute_change
 from pairmark.service.names import tenant_of
-from pairmark.service.pagination import page_of, start_of
+from pairmark.service.pagination import read_page
 from pairmark.service.tables import AuditRow, WebhookDelivery, WebhookRow
 
 
@@ -105,11 +105,8 @@ class AuditLog:
         since : seconds since the epoch.
         tenant : only entries of this one's view.
         """
-        before = start_of(limit, cursor, int)
         table = AuditRow
-        query = select(table).order_by(table.id.desc()).limit(limit + 1)
-        if before is not None:
-            query = query.where(table.id < before)
+        query = select(table)
         if actor is not None:
             query = query.where(table.actor == actor)
         if action is not None:
@@ -124,8 +121,9 @@ class AuditLog:
         if since is not None:
             query = query.where(table.at >= since)
         with self._db.read() as session:
-            rows = list(session.scalars(query))
-        return page_of(Page[AuditEntry], rows, limit, lambda row: (row.id,), AuditEntry.model_validate)
+            rows, following = read_page(session, query, (table.id,), limit, cursor, newest_first=True)
+        items = [AuditEntry.model_validate(row) for row in rows]
+        return Page[AuditEntry](items=items, next_cursor=following)
 
     def note(self, action: str, resource: str, facts: Mapping[str, Any]) -> int:
         """Append what changes nothing, such as a decision, committed when this returns; returns the entry's number."""

@@ -17,6 +17,7 @@ from pairmark.models.pairs.lists import ListedUnits, joined_groups, listed_units
 from pairmark.models.pairs.splits import resolve_protocol
 from pairmark.models.records.schema import Records, Schema, schema_of_model
 from pairmark.models.records.tables import declaration
+from pairmark.models.registry import spec_for
 from pairmark.schemas.jobs import ListOrigin
 from pairmark.service.datasets.data import LabelledData
 from pairmark.service.errors import InvalidInput
@@ -330,9 +331,9 @@ def taken_by(spec: LearnerSpec, X: Any, max_dense_bytes: int) -> Any:
     return np.asarray(X.toarray(), dtype=np.float32)
 
 
-def rows_for(estimator: Any, spec: LearnerSpec, data: LabelledData, max_dense_bytes: int) -> Any:
+def rows_for(estimator: Any, data: LabelledData, max_dense_bytes: int) -> Any:
     """The dataset's rows for a fitted learner, or `InvalidInput`: its columns are not those that the model learned."""
-    schema = schema_of_model(estimator)
+    spec, schema = spec_for(estimator), schema_of_model(estimator)
     if schema is None and data.schema is None:
         return taken_by(spec, data.X, max_dense_bytes)
     if data.schema is None and spec.takes_records and int(estimator.n_features_in_) == data.n_features:

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
-from sqlalchemy import String, and_, cast, or_, select, tuple_
+from sqlalchemy import String, and_, cast, or_, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 from starlette.datastructures import UploadFile
@@ -25,7 +25,7 @@ from pairmark.service.datasets.lists import TableForm
 from pairmark.service.db import Database, among
 from pairmark.service.errors import Conflict, InvalidInput, TooLarge, UnknownDataset, storage_errors
 from pairmark.service.names import EVERY_NAME, VisibleNames, checked_name
-from pairmark.service.pagination import page_of, start_of
+from pairmark.service.pagination import read_page
 from pairmark.service.settings import Settings
 from pairmark.service.tables import DatasetName, DatasetRow, JobRow
 
@@ -155,15 +155,13 @@ class Datasets:
         self, limit: int = 100, cursor: str | None = None, *, names: VisibleNames = EVERY_NAME
     ) -> Page[DatasetOut]:
         """Versions, newest first; of some names if given."""
-        after = start_of(limit, cursor or None, float, str)
-        query = (
-            select(DatasetRow).order_by(DatasetRow.created_at.desc(), DatasetRow.id.desc()).limit(limit + 1)
+        query, order = (
+            select(DatasetRow).where(among(names, DatasetRow.name)),
+            (DatasetRow.created_at, DatasetRow.id),
         )
-        if after is not None:
-            query = query.where(tuple_(DatasetRow.created_at, DatasetRow.id) < tuple_(*after))
         with self._db.read() as session:
-            rows = session.scalars(query.where(among(names, DatasetRow.name))).all()
-        return page_of(Page[DatasetOut], rows, limit, lambda row: (row.created_at, row.id), dataset_out)
+            rows, following = read_page(session, query, order, limit, cursor or None, newest_first=True)
+        return Page[DatasetOut](items=[dataset_out(row) for row in rows], next_cursor=following)
 
     def delete(self, reference: str) -> DatasetOut:
         """Delete a version and its data; returns what it was. `Conflict` when a job that waits or runs reads it."""

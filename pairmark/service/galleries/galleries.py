@@ -159,10 +159,9 @@ class Galleries:
 
     def page(self, limit: int, cursor: str | None, *, names: VisibleNames = EVERY_NAME) -> Page[GalleryOut]:
         """Galleries by name; of some names if given."""
-        after = start_of(limit, cursor, str)
         with self.database.read() as session:
-            rows = repository.page(session, limit=limit + 1, after=after, names=names)
-        return page_of(Page[GalleryOut], rows, limit, lambda row: (row.name,), gallery_out)
+            rows, following = repository.page(session, limit, cursor, names)
+        return Page[GalleryOut](items=[gallery_out(row) for row in rows], next_cursor=following)
 
     def sizes(self, limit: int) -> tuple[dict[str, int], int]:
         """Items of the ``limit`` largest galleries by name, and of all together."""
@@ -340,7 +339,7 @@ class Galleries:
         folders = list(home.iterdir()) if home.exists() else []
         with database.read() as session:
             orphan_ids = repository.orphans(session)
-            states = {state.key: state for state in repository.page(session, limit=None)}
+            states = {state.key: state for state in repository.every_gallery(session)}
         for number in orphan_ids:
             remove_rows(database, number)
         if orphan_ids:

@@ -22,7 +22,8 @@ from pairmark.models.core.arrays import Float32
 from pairmark.service.db import among, execute_change
 from pairmark.service.errors import DamagedRow
 from pairmark.service.galleries.rows import ItemForm, Rows, StoredRows, spellings, subject_spellings
-from pairmark.service.names import EVERY_NAME, VisibleNames
+from pairmark.service.names import VisibleNames
+from pairmark.service.pagination import read_page
 from pairmark.service.tables import (
     GalleryCalibrationRow,
     GalleryItem,
@@ -61,13 +62,16 @@ def _whole(row: Row) -> Row:
 
 
 def page(
-    session: Session, *, limit: int | None, after: str | None = None, names: VisibleNames = EVERY_NAME
-) -> list[GalleryRow]:
-    """Galleries by name; of some names if given."""
-    statement = select(GalleryRow).order_by(GalleryRow.name).limit(limit)
-    if after is not None:
-        statement = statement.where(GalleryRow.name > after)
-    return [_whole(row) for row in session.scalars(statement.where(among(names, GalleryRow.name)))]
+    session: Session, limit: int, cursor: str | None, names: VisibleNames
+) -> tuple[list[GalleryRow], str | None]:
+    """Galleries of these names, by name."""
+    query = select(GalleryRow).where(among(names, GalleryRow.name))
+    rows, following = read_page(session, query, (GalleryRow.name,), limit, cursor)
+    return [_whole(row) for row in rows], following
+
+
+def every_gallery(session: Session) -> list[GalleryRow]:
+    return [_whole(row) for row in session.scalars(select(GalleryRow))]
 
 
 def locked_row(session: Session, name: str) -> GalleryRow | None:

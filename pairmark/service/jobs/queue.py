@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import func, select, tuple_
+from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from pairmark.schemas.base import Page
@@ -17,7 +17,7 @@ from pairmark.service.db import Database, among
 from pairmark.service.errors import Conflict, RateLimited, UnknownJob
 from pairmark.service.jobs.leases import Leases, add_event
 from pairmark.service.names import EVERY_NAME, VisibleNames, tenant_of
-from pairmark.service.pagination import page_of, start_of
+from pairmark.service.pagination import read_page
 from pairmark.service.scheduling import current_owner, note_limit
 from pairmark.service.settings import Settings
 from pairmark.service.tables import JobAttempt, JobEvent, JobRow
@@ -129,18 +129,12 @@ class JobQueue:
         models: VisibleNames = EVERY_NAME,
     ) -> Page[JobOut]:
         """Jobs, newest first: those that train one of these models."""
-        after = start_of(limit, cursor, float, str)
-        query = select(JobRow).order_by(JobRow.created_at.desc(), JobRow.id.desc()).limit(limit + 1)
-        if after is not None:
-            query = query.where(tuple_(JobRow.created_at, JobRow.id) < after)
+        query, order = select(JobRow).where(among(models, JobRow.model)), (JobRow.created_at, JobRow.id)
         if state is not None:
             query = query.where(JobRow.state == state)
         with self._db.read() as session:
-            rows = list(session.scalars(query.where(among(models, JobRow.model))))
-            jobs = {job.id: job for job in self._jobs_out(session, rows)}
-        return page_of(
-            Page[JobOut], rows, limit, lambda row: (row.created_at, row.id), lambda row: jobs[row.id]
-        )
+            rows, following = read_page(session, query, order, limit, cursor, newest_first=True)
+            return Page[JobOut](items=self._jobs_out(session, rows), next_cursor=following)
 
     def _jobs_out(self, session: Session, rows: Sequence[JobRow]) -> list[JobOut]:
         """Jobs with their histories."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, Final, get_args
 
-from sqlalchemy import delete, exists, select, tuple_, union_all, update
+from sqlalchemy import delete, exists, select, union_all, update
 from sqlalchemy.orm import Session
 
 from pairmark.schemas.admin import MAX_DAYS, KeyOut, Level, NewKey, Scope
@@ -21,7 +21,7 @@ from pairmark.service.audit.log import record
 from pairmark.service.db import Database, bump_revision, execute_change
 from pairmark.service.errors import Conflict, InvalidInput, UnknownKey
 from pairmark.service.names import VisibleNames, checked_name, checked_tenant
-from pairmark.service.pagination import page_of, start_of
+from pairmark.service.pagination import read_page
 from pairmark.service.tables import ApiKey, DatasetRow, GalleryRow, ModelRow, SessionRow
 
 SCOPES: Final[tuple[Scope, ...]] = get_args(Scope)
@@ -264,17 +264,13 @@ class Keys:
 
     def page(self, limit: int = 50, cursor: str | None = None, *, tenant: str | None = None) -> Page[KeyOut]:
         """Keys in the order they were made; ``tenant`` : only those of this one."""
-        after = start_of(limit, cursor, float, str)
-        query = _IN_ORDER.limit(limit + 1)
+        query = select(ApiKey)
         if tenant is not None:
             query = query.where(ApiKey.tenant == tenant)
-        if after is not None:
-            query = query.where(tuple_(ApiKey.created_at, ApiKey.id) > tuple_(*after))
         with self._db.read() as session:
-            rows = list(session.scalars(query))
-            return page_of(
-                Page[KeyOut], rows, limit, lambda row: (row.created_at, row.id), KeyOut.model_validate
-            )
+            rows, following = read_page(session, query, (ApiKey.created_at, ApiKey.id), limit, cursor)
+            items = [KeyOut.model_validate(row) for row in rows]
+        return Page[KeyOut](items=items, next_cursor=following)
 
     def revoke(self, key_id: str, *, tenant: str | None = None) -> KeyOut:
         """Make a key useless from now on, with its sessions; revoking it again changes nothing. ``tenant`` : only a key

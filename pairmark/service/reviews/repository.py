@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 from sqlalchemy import (
     ColumnElement,
     Row,
-    Select,
     and_,
     case,
     delete,
@@ -25,6 +24,7 @@ from sqlalchemy.orm import Session
 
 from pairmark.service.db import among, execute_change
 from pairmark.service.names import EVERY_NAME, VisibleNames
+from pairmark.service.pagination import read_page
 from pairmark.service.tables import (
     DecisionCount,
     KeptDecision,
@@ -168,20 +168,13 @@ def decisions(session: Session, ids: Sequence[int]) -> dict[int, KeptDecision]:
 
 
 def page(
-    session: Session, limit: int, before: tuple[float, str] | None, models: VisibleNames
-) -> list[ReviewRow]:
+    session: Session, limit: int, cursor: str | None, models: VisibleNames
+) -> tuple[list[ReviewRow], str | None]:
     """Reviews of these models, newest first; those of lists where every name is seen."""
-    statement: Select[Any] = (
-        select(ReviewRow).order_by(ReviewRow.created_at.desc(), ReviewRow.id).limit(limit)
-    )
+    statement, order = select(ReviewRow), (ReviewRow.created_at, ReviewRow.id)
     if models != EVERY_NAME:
         statement = statement.where(among(models, ReviewRow.model))
-    if before is not None:
-        at, name = before
-        statement = statement.where(
-            or_(ReviewRow.created_at < at, and_(ReviewRow.created_at == at, ReviewRow.id > name))
-        )
-    return list(session.scalars(statement))
+    return read_page(session, statement, order, limit, cursor, newest_first=True)
 
 
 def add_items(session: Session, items: Sequence[Mapping[str, Any]]) -> None:

@@ -37,7 +37,6 @@ from pairmark.service.audit.log import record
 from pairmark.service.db import Database
 from pairmark.service.errors import Conflict, InvalidInput, UnknownGallery, UnknownModel, UnknownReview
 from pairmark.service.names import VisibleNames
-from pairmark.service.pagination import page_of, start_of
 from pairmark.service.reviews import repository
 from pairmark.service.reviews.populations import (
     BLANK,
@@ -223,10 +222,9 @@ class Reviews:
 
     def page(self, limit: int, cursor: str | None, models: VisibleNames) -> Page[ReviewOut]:
         """Reviews of these models, newest first; those of lists where every name is seen."""
-        before = start_of(limit, cursor, float, str)
         with self._db.read() as session:
-            rows = repository.page(session, limit + 1, before, models)
-            return page_of(Page[ReviewOut], rows, limit, lambda row: (row.created_at, row.id), _out)
+            rows, following = repository.page(session, limit, cursor, models)
+            return Page[ReviewOut](items=[_out(row) for row in rows], next_cursor=following)
 
     def next(self, review_id: str, reviewer: str, n: int) -> ItemsToJudge:
         """Pairs for a reviewer: those they have already, those that nobody has any more, then new draws."""

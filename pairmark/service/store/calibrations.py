@@ -15,7 +15,6 @@ from pairmark.models.calibration.calibration import Calibration
 from pairmark.models.core.artefact import ArtefactError, read_artefact, write_artefact
 from pairmark.models.core.inputs import label_of, like_labels, refuse_placeholders
 from pairmark.models.pairs.held_out import HeldOutPairs, held_out_pairs
-from pairmark.models.registry import spec_of
 from pairmark.schemas.base import Page
 from pairmark.schemas.jobs import ListOrigin, Protocol
 from pairmark.schemas.models import CalibrationOut, OverlapOut
@@ -42,7 +41,7 @@ from pairmark.service.errors import (
     refusals,
 )
 from pairmark.service.names import EVERY_NAME, VisibleNames, checked_name, tenant_of
-from pairmark.service.pagination import page_of, start_of
+from pairmark.service.pagination import read_page
 from pairmark.service.store.versions import (
     VersionStore,
     add_calibration,
@@ -219,26 +218,18 @@ class Calibrations:
         self, limit: int = 50, cursor: str | None = None, *, names: VisibleNames = EVERY_NAME
     ) -> Page[CalibrationOut]:
         """Calibrations, newest first: of ``names``."""
-        after = start_of(limit, cursor, float, str)
         row = CalibrationRow
         query = (
             select(row, ModelRow.name)
             .outerjoin(ModelRow, ModelRow.id == row.model_id)
             .where(among(names, func.coalesce(ModelRow.name, row.name)))
-            .order_by(row.created_at.desc(), row.id)
         )
-        if after is not None:
-            at, last = after
-            query = query.where((row.created_at < at) | ((row.created_at == at) & (row.id > last)))
         with self._versions.db.read() as session:
-            found = session.execute(query.limit(limit + 1)).all()
-        return page_of(
-            Page[CalibrationOut],
-            [(calibration, model) for calibration, model in found],
-            limit,
-            lambda row: (row[0].created_at, row[0].id),
-            lambda row: calibration_out(*row),
-        )
+            rows, following = read_page(
+                session, query, (row.created_at, row.id), limit, cursor, newest_first=True
+            )
+        items = [calibration_out(calibration, model) for calibration, model in rows]
+        return Page[CalibrationOut](items=items, next_cursor=following)
 
     def score_dataset(
         self,
@@ -253,30 +244,28 @@ class Calibrations:
         groups: str | None = None,
     ) -> tuple[NDArray[np.float32], HeldOutPairs, Any]:
         """Scores of the pairs of a whole dataset, and of strangers, the pairs, and the rows that they number."""
+        settings, more = self._versions.settings, None
         estimator = self._versions.load(name, row.version)
-        limit = min(n_pairs or DEFAULT_PAIRS, self._versions.settings.max_calibration_pairs)
-        spec, dense = spec_of(row.kind), self._versions.settings.max_dense_bytes
+        limit = min(n_pairs or DEFAULT_PAIRS, settings.max_calibration_pairs)
+        X = None if data is None else rows_for(estimator, data, settings.max_dense_bytes)
+        if strangers is not None:
+            if data is not None and data.pairs is not None:
+                raise ValueError("strangers go with identities, not with a list of pairs")
+            rows = stranger_rows(strangers, data, "strangers")
+            theirs = rows_for(estimator, strangers, settings.max_dense_bytes)[rows]
+            X, more = theirs if data is None else stack_rows(X, theirs), np.arange(rows.size)
         if data is None:
-            assert strangers is not None
-            rows = stranger_rows(strangers, None, "strangers")
-            alone = held_out_pairs(np.arange(rows.size), protocol="open-set", n_pairs=limit, random_state=0)
-            pairs = replace(alone, n_strangers=int(rows.size))
-            X = rows_for(estimator, spec, strangers, dense)[rows]
+            assert more is not None
+            alone = held_out_pairs(more, protocol="open-set", n_pairs=limit, random_state=0)
+            pairs = replace(alone, n_strangers=more.size)
         else:
-            X, more = rows_for(estimator, spec, data, dense), None
-            if strangers is not None:
-                if data.pairs is not None:
-                    raise ValueError("strangers go with identities, not with a list of pairs")
-                rows = stranger_rows(strangers, data, "strangers")
-                X = stack_rows(X, rows_for(estimator, spec, strangers, dense)[rows])
-                more = len(data) + np.arange(rows.size)
             pairs = whole_dataset(
                 data,
                 protocol=protocol,
                 n_pairs=limit,
                 random_state=0,
                 listing=listing,
-                strangers=more,
+                strangers=None if more is None else len(data) + more,
             )
         if groups is not None:
             if data is None or data.pairs is not None or pairs.protocol != "open-set":

@@ -25,7 +25,6 @@ from pairmark.models.evaluation.pairs import (
 )
 from pairmark.models.evaluation.precision import precision_report
 from pairmark.models.pairs.held_out import HeldOutPairs
-from pairmark.models.registry import spec_of
 from pairmark.schemas.jobs import Protocol
 from pairmark.schemas.models import (
     ComparisonOut,
@@ -46,7 +45,7 @@ from pairmark.schemas.models import (
 from pairmark.service.caches import BoundedCache
 from pairmark.service.datasets.data import LabelledData
 from pairmark.service.datasets.guarantees import folds_in_words
-from pairmark.service.datasets.held_out import pairs_among, rows_for
+from pairmark.service.datasets.held_out import pairs_among
 from pairmark.service.errors import (
     InvalidInput,
     ModelNotCapable,
@@ -469,8 +468,7 @@ class Reports:
     def _scores(
         self, row: ModelVersion, name: str, data: LabelledData, left: Any, right: Any
     ) -> NDArray[np.float32]:
-        estimator = self._versions.load(name, row.version)
-        X = rows_for(estimator, spec_of(row.kind), data, self._versions.settings.max_dense_bytes)
+        estimator, X = self._versions.load_with_rows(name, row.version, data)
         scores: NDArray[np.float32] = estimator.score_pairs(X, left, right)
         return scores
 

@@ -48,7 +48,7 @@ from pairmark.service.names import (
     checked_name,
     parse_ref,
 )
-from pairmark.service.pagination import page_of, start_of
+from pairmark.service.pagination import read_page
 from pairmark.service.settings import Settings
 from pairmark.service.store.calibrations import Calibrations
 from pairmark.service.store.reports import Reports
@@ -60,10 +60,10 @@ from pairmark.service.store.versions import (
     alias_out,
     aliases_of,
     ensure_model,
-    page_models,
-    page_versions,
+    models_with_versions,
     version_out,
     version_summary,
+    versions_of,
 )
 from pairmark.service.tables import (
     AliasChange,
@@ -158,16 +158,13 @@ class ModelStore(VersionStore):
         names: VisibleNames = EVERY_NAME,
     ) -> Page[ModelOut]:
         """Models, by name: of ``names``, and with ``contains`` in theirs, whatever its case."""
-        after = start_of(limit, cursor, str)
+        query = models_with_versions(names)
+        if contains:
+            query = query.where(ModelRow.name.icontains(contains, autoescape=True))
         with self.db.read() as session:
-            rows = page_models(session, limit=limit + 1, after=after, contains=contains, names=names)
-            return page_of(
-                Page[ModelOut],
-                rows,
-                limit,
-                lambda row: (row.name,),
-                lambda row: self._model_out(session, row),
-            )
+            rows, following = read_page(session, query, (ModelRow.name,), limit, cursor)
+            items = [self._model_out(session, row) for row in rows]
+        return Page[ModelOut](items=items, next_cursor=following)
 
     def model(self, name: str) -> ModelOut:
         """A model with its aliases and newest versions, or `UnknownModel`."""
@@ -218,18 +215,13 @@ class ModelStore(VersionStore):
 
     def versions(self, name: str, limit: int = 50, cursor: str | None = None) -> Page[VersionSummary]:
         """A model's versions, newest first."""
-        before = start_of(limit, cursor, int)
         with self.db.read() as session:
             model = self.model_row(session, name)
-            rows = page_versions(session, model.id, limit=limit + 1, before=before)
+            query, order = versions_of(model.id), (ModelVersion.version,)
+            rows, following = read_page(session, query, order, limit, cursor, newest_first=True)
             aliases = aliases_of(session, model.id)
-        return page_of(
-            Page[VersionSummary],
-            rows,
-            limit,
-            lambda row: (row.version,),
-            lambda row: version_summary(row, aliases),
-        )
+        items = [version_summary(row, aliases) for row in rows]
+        return Page[VersionSummary](items=items, next_cursor=following)
 
     def version(self, name: str, version: int) -> VersionOut:
         """Everything about a version, or `UnknownModel`."""
@@ -347,17 +339,13 @@ class ModelStore(VersionStore):
         self, name: str, alias: str, limit: int = 50, cursor: str | None = None
     ) -> Page[AliasChangeOut]:
         """Moves of an alias, newest first."""
-        before = start_of(limit, cursor, int)
         with self.db.read() as session:
             model = self.model_row(session, name)
             self.alias_row(session, model, alias)
             moves = select(AliasChange).where(AliasChange.model_id == model.id, AliasChange.alias == alias)
-            if before is not None:
-                moves = moves.where(AliasChange.id < before)
-            rows = session.scalars(moves.order_by(AliasChange.id.desc()).limit(limit + 1)).all()
-        return page_of(
-            Page[AliasChangeOut], rows, limit, lambda row: (row.id,), AliasChangeOut.model_validate
-        )
+            rows, following = read_page(session, moves, (AliasChange.id,), limit, cursor, newest_first=True)
+        items = [AliasChangeOut.model_validate(row) for row in rows]
+        return Page[AliasChangeOut](items=items, next_cursor=following)
 
     def overlap(self, name: str, version: int, data: LabelledData) -> OverlapOut | None:
         """How much of a dataset the version was trained on, None when that was not kept; `CalibrationOverlap` when it
@@ -416,7 +404,8 @@ class ModelStore(VersionStore):
 
     def _model_out(self, session: Session, model: ModelRow) -> ModelOut:
         aliases: list[AliasRow] = aliases_of(session, model.id)
-        versions = page_versions(session, model.id, limit=VERSIONS_SHOWN)
+        newest = versions_of(model.id).order_by(ModelVersion.version.desc()).limit(VERSIONS_SHOWN)
+        versions = session.scalars(newest).all()
         return ModelOut(
             name=model.name,
             created_at=iso(model.created_at),

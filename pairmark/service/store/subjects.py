@@ -15,7 +15,6 @@ from pairmark.models.calibration.records import MOST_PAIRS, CalibrationRecords, 
 from pairmark.models.core.scores import SampleSets
 from pairmark.models.pairs.held_out import HeldOutPairs
 from pairmark.models.pairs.sampling import SubjectPairs, TooFewSamples, subject_pairs
-from pairmark.models.registry import spec_of
 from pairmark.service.caches import BoundedCache
 from pairmark.service.datasets.data import LabelledData
 from pairmark.service.datasets.held_out import rows_for, split_codes
@@ -109,7 +108,7 @@ class SubjectCalibrations:
         version = self._versions.row(name, parent.version)
         data, rows = self._held_out(parent, version, name, subjects)
         pairs = _draw_pairs(data, rows, subjects)
-        X = rows_for(estimator, spec_of(version.kind), data, self._versions.settings.max_dense_bytes)
+        X = rows_for(estimator, data, self._versions.settings.max_dense_bytes)
         sets = SampleSets(rows=X, index=rows[pairs.index], counts=pairs.counts)
         scores = score_subject_pairs(estimator, sets, pairs.left, pairs.right, subjects.aggregation)
         drawn = HeldOutPairs(

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
-from sqlalchemy import func, select, true
+from sqlalchemy import Select, func, select, true
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
@@ -38,6 +38,7 @@ from pairmark.schemas.models import (
 from pairmark.service.blobs import Blobs
 from pairmark.service.datasets.data import LabelledData
 from pairmark.service.datasets.guarantees import expected_guarantee, list_guarantee, population_of
+from pairmark.service.datasets.held_out import rows_for
 from pairmark.service.db import Database, among, bump_revision
 from pairmark.service.errors import Conflict, CorruptArtefact, UnknownModel
 from pairmark.service.names import MAX_VERSION, PRODUCTION, ModelRef, VisibleNames, same_tenant, tenant_of
@@ -89,35 +90,14 @@ def add_calibration(
     return row
 
 
-def page_models(
-    session: Session,
-    *,
-    limit: int,
-    after: str | None,
-    contains: str | None = None,
-    names: VisibleNames,
-) -> list[ModelRow]:
-    """Models that have a version, by name."""
-    statement = select(ModelRow).order_by(ModelRow.name).limit(limit)
-    statement = statement.where(
-        select(ModelVersion.version).where(ModelVersion.model_id == ModelRow.id).exists()
-    )
-    if after is not None:
-        statement = statement.where(ModelRow.name > after)
-    statement = statement.where(among(names, ModelRow.name))
-    if contains:
-        statement = statement.where(ModelRow.name.icontains(contains, autoescape=True))
-    return list(session.scalars(statement))
+def models_with_versions(names: VisibleNames) -> Select[tuple[ModelRow]]:
+    """Models of ``names`` that have a version."""
+    return select(ModelRow).where(versions_of(ModelRow.id).exists(), among(names, ModelRow.name))
 
 
-def page_versions(
-    session: Session, model_id: str, *, limit: int, before: int | None = None
-) -> list[ModelVersion]:
-    """Versions of a model, newest first."""
-    statement = select(ModelVersion).where(ModelVersion.model_id == model_id)
-    if before is not None:
-        statement = statement.where(ModelVersion.version < before)
-    return list(session.scalars(statement.order_by(ModelVersion.version.desc()).limit(limit)))
+def versions_of(model_id: Any) -> Select[tuple[ModelVersion]]:
+    """Versions of a model."""
+    return select(ModelVersion).where(ModelVersion.model_id == model_id)
 
 
 def aliases_of(session: Session, model_id: str) -> list[AliasRow]:
@@ -156,6 +136,11 @@ class VersionStore:
                 f"{name}:{version} cannot be loaded: {error}", model=name, version=version
             ) from error
 
+    def load_with_rows(self, name: str, version: int, data: LabelledData) -> tuple[Any, Any]:
+        """The fitted learner of a version, as by `load`, and a dataset's rows as it takes them, or `InvalidInput`."""
+        estimator = self.load(name, version)
+        return estimator, rows_for(estimator, data, self.settings.max_dense_bytes)
+
     def report(self, row: ModelVersion) -> StoredReport | None:
         """The version's report; None where it scores no pairs."""
         return None if row.report is None else StoredReport(self.blobs.folder(row.report))
@@ -163,9 +148,9 @@ class VersionStore:
     def model_row(self, session: Session, name: str, *, lock: bool = False) -> ModelRow:
         """A model that has a version, or `UnknownModel`; ``lock`` as `find_model`."""
         model = find_model(session, name, lock=lock) if _askable(name) else None
-        if model is None or not page_versions(session, model.id, limit=1):
-            others = page_models(session, limit=_KNOWN_SHOWN, after=None, names=same_tenant(name))
-            names = ", ".join(other.name for other in others)
+        if model is None or session.scalar(versions_of(model.id).limit(1)) is None:
+            others = models_with_versions(same_tenant(name)).order_by(ModelRow.name).limit(_KNOWN_SHOWN)
+            names = ", ".join(other.name for other in session.scalars(others))
             raise UnknownModel(f"there is no model {name[:100]!r}; known: {names or 'none'}", field="model")
         return model
 
@@ -173,8 +158,8 @@ class VersionStore:
         """A version of the model, or `UnknownModel`."""
         row = session.get(ModelVersion, (model.id, version)) if 1 <= version <= MAX_VERSION else None
         if row is None:
-            newest = page_versions(session, model.id, limit=10)
-            numbers = ", ".join(str(version_row.version) for version_row in newest)
+            newest = versions_of(model.id).order_by(ModelVersion.version.desc()).limit(10)
+            numbers = ", ".join(str(version_row.version) for version_row in session.scalars(newest))
             raise UnknownModel(
                 f"model {model.name!r} has no version {version}; it has: {numbers or 'none'}", field="version"
             )

@@ -34,11 +34,9 @@ from pairmark.models.records.tables import declaration
 from pairmark.models.registry import spec_of
 from pairmark.schemas.jobs import IF_BETTER
 from pairmark.schemas.models import VersionOut
-from pairmark.service.datasets.held_out import rows_for
 from pairmark.service.errors import Conflict, CorruptArtefact, InvalidInput, UnknownModel, refusals
 from pairmark.service.jobs.leases import Progress
 from pairmark.service.names import PRODUCTION, ModelRef
-from pairmark.service.settings import Settings
 from pairmark.service.store.reports import fold_scores
 from pairmark.service.store.store import ModelStore
 from pairmark.service.store.versions import overlapping_rows
@@ -85,9 +83,7 @@ class EvaluatedJob(CalibratedJob):
     columns: list[dict[str, Any]]
 
 
-def evaluate(
-    job: CalibratedJob, versions: ModelStore, settings: Settings, progress: Progress
-) -> EvaluatedJob:
+def evaluate(job: CalibratedJob, versions: ModelStore, progress: Progress) -> EvaluatedJob:
     """The job with what the test part says: metrics, the model among baselines, and whether it takes production's
     place."""
     parts, pairs, rows = job.parts, job.parts.test, job.row_predictions
@@ -124,7 +120,7 @@ def evaluate(
         curve=curve,
         precision=precision,
         leaderboard=board,
-        promotion=promotion(job, versions, settings),
+        promotion=promotion(job, versions),
         columns=columns,
     )
 
@@ -339,7 +335,7 @@ MIN_PAIRS = 30
 _NEW, _OLD = "new", "production"
 
 
-def promotion(job: CalibratedJob, store: ModelStore, settings: Settings) -> Promotion:
+def promotion(job: CalibratedJob, store: ModelStore) -> Promotion:
     """What the job asked for; with ``if-better``, after a comparison with production."""
     claim = job.claim
     if claim.promote != IF_BETTER:
@@ -355,7 +351,7 @@ def promotion(job: CalibratedJob, store: ModelStore, settings: Settings) -> Prom
         production = store.version(*store.resolve(ModelRef(name=claim.model, alias=PRODUCTION)))
     except UnknownModel:
         return Promotion(alias=PRODUCTION, only_from=0, reason="the first version in production")
-    comparison = _Comparison(job, production, store, settings)
+    comparison = _Comparison(job, production, store)
     try:
         return comparison.decision()
     except (InvalidInput, CorruptArtefact, Conflict) as error:
@@ -366,10 +362,10 @@ def promotion(job: CalibratedJob, store: ModelStore, settings: Settings) -> Prom
 class _Comparison:
     """The new version beside production on this job's test part."""
 
-    def __init__(self, job: ScoredJob, production: VersionOut, store: ModelStore, settings: Settings) -> None:
+    def __init__(self, job: ScoredJob, production: VersionOut, store: ModelStore) -> None:
         self._job, self._data = job, job.data
         self._production, self._name = production, f"{production.model}:{production.version}"
-        self._store, self._settings = store, settings
+        self._store = store
         self._facts: dict[str, Any] = {
             "asked": IF_BETTER,
             "against": production.version,
@@ -431,7 +427,8 @@ class _Comparison:
         assert pairs is not None
         assert new_scores is not None
         self._check_capability("similarity")
-        stored = self._store.report(self._store.row(self._production.model, self._production.version))
+        there = self._production
+        stored = self._store.report(self._store.row(there.model, there.version))
         old = np.full(len(pairs), np.nan, dtype=np.float32)
         if stored is not None and "fold_rows" in stored.arrays:
             old = fold_scores(stored.arrays, pairs, self._data)
@@ -450,7 +447,7 @@ class _Comparison:
             unseen = np.ones(len(pairs), dtype=np.bool_)
         with refusals(f"{self._name} in production cannot score this data"):
             if not by_folds:
-                estimator, X = self._estimator_and_rows()
+                estimator, X = self._store.load_with_rows(there.model, there.version, self._data)
                 old[unseen] = estimator.score_pairs(X, pairs.left[unseen], pairs.right[unseen])
             target = self._job.claim.evaluation.target_fpr
             rates = resolved_rates(int((~pairs.same[unseen]).sum()), target)
@@ -470,14 +467,15 @@ class _Comparison:
 
     def _rankings(self) -> tuple[str, dict[str, ScorerComparison], int]:
         self._check_capability("rank-labels")
-        names = self._store.names(self._production.model, self._production.version, "label_names") or []
+        there = self._production
+        names = self._store.names(there.model, there.version, "label_names") or []
         if set(names) != set(self._data.label_names):
             raise InvalidInput(f"{self._name} in production ranks other labels")
         truth, rows = np.asarray(self._data.rankings), self._job.parts.test_rows
         assert rows is not None
         order = [names.index(name) for name in self._data.label_names]
         with refusals(f"{self._name} in production cannot rank this data"):
-            estimator, X = self._estimator_and_rows()
+            estimator, X = self._store.load_with_rows(there.model, there.version, self._data)
             old = in_blocks(estimator.predict, X, rows)[:, order]
         taus = {
             name: np.nan_to_num(kendall_tau(positions, truth[rows]))
@@ -497,12 +495,6 @@ class _Comparison:
                 f"{self._name} in production takes {there.n_features} features and this data has "
                 f"{self._data.n_features}, so the two cannot be compared: promote: true takes its place"
             )
-
-    def _estimator_and_rows(self) -> tuple[Any, Any]:
-        """Production's learner, and the dataset's rows as it takes them."""
-        there = self._production
-        estimator = self._store.load(there.model, there.version)
-        return estimator, rows_for(estimator, spec_of(there.kind), self._data, self._settings.max_dense_bytes)
 
 
 def _suffices(same: NDArray[np.bool_]) -> bool:

@@ -80,7 +80,7 @@ class Trainer:
             progress.stage("calibrating")
             calibrated_job = calibrate(scored_job)
             progress.stage("evaluating")
-            evaluated_job = evaluate(calibrated_job, self._store, self._settings, progress)
+            evaluated_job = evaluate(calibrated_job, self._store, progress)
             progress.stage("storing")
             return store(evaluated_job, self._db, self._blobs, self._leases, self._store)
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from prometheus_client import Counter
-from sqlalchemy import delete, func, select, tuple_, update
+from sqlalchemy import delete, func, select, update
 from sqlalchemy.exc import IntegrityError
 
 from pairmark.schemas.admin import NewWebhook, WebhookOut, WebhookRequest
@@ -22,7 +22,7 @@ from pairmark.schemas.base import Page
 from pairmark.service.audit.log import record
 from pairmark.service.db import Database, execute_change
 from pairmark.service.errors import Conflict, InvalidInput, PairmarkError, UnknownWebhook
-from pairmark.service.pagination import page_of, start_of
+from pairmark.service.pagination import read_page
 from pairmark.service.settings import Settings
 from pairmark.service.tables import ServiceSecret, WebhookDelivery, WebhookRow
 
@@ -77,15 +77,11 @@ class Webhooks:
 
     def page(self, limit: int, cursor: str | None) -> Page[WebhookOut]:
         """Webhooks, oldest first."""
-        table, after = WebhookRow, start_of(limit, cursor, float, str)
-        query = select(table).order_by(table.created_at, table.id).limit(limit + 1)
-        if after is not None:
-            query = query.where(tuple_(table.created_at, table.id) > tuple_(*after))
+        order = WebhookRow.created_at, WebhookRow.id
         with self._db.read() as session:
-            rows = list(session.scalars(query))
-            return page_of(
-                Page[WebhookOut], rows, limit, lambda row: (row.created_at, row.id), WebhookOut.model_validate
-            )
+            rows, following = read_page(session, select(WebhookRow), order, limit, cursor)
+            items = [WebhookOut.model_validate(row) for row in rows]
+        return Page[WebhookOut](items=items, next_cursor=following)
 
     def delete(self, webhook_id: str) -> None:
         """Delete a webhook with its deliveries, or `UnknownWebhook`."""
