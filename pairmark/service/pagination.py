@@ -34,7 +34,7 @@ def page_of(
 
 def read_page(
     session: Session,
-    query: Select[Any],
+    query: Select[*tuple[Any, ...]],
     order: Sequence[Any],
     limit: int,
     cursor: str | None,

@@ -90,12 +90,12 @@ def add_calibration(
     return row
 
 
-def models_with_versions(names: VisibleNames) -> Select[tuple[ModelRow]]:
+def models_with_versions(names: VisibleNames) -> Select[ModelRow]:
     """Models of ``names`` that have a version."""
     return select(ModelRow).where(versions_of(ModelRow.id).exists(), among(names, ModelRow.name))
 
 
-def versions_of(model_id: Any) -> Select[tuple[ModelVersion]]:
+def versions_of(model_id: Any) -> Select[ModelVersion]:
     """Versions of a model."""
     return select(ModelVersion).where(ModelVersion.model_id == model_id)
 
