@@ -84,9 +84,7 @@ def examine(db: Database, blobs: Blobs, settings: Settings) -> dict[str, Any]:
 def _run(check: str, whole: str, problems: Iterator[str], advice: str) -> list[dict[str, str]]:
     try:
         details = list(problems)
-    except PairmarkError as error:
-        details = [error.detail]
-    except SQLAlchemyError as error:
+    except (PairmarkError, SQLAlchemyError) as error:
         details = [" ".join(str(error).split())[:500]]
     failures = [
         {"check": check, "status": "failure", "detail": detail, "advice": advice} for detail in details

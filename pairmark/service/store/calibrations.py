@@ -108,10 +108,10 @@ class Calibrations:
         if strangers is not None:
             others = data if dataset is None else self.version_and_data(name, version, strangers)[1]
             self.refuse_overlap(row, name, others, "open-set")
+        scorer = self._versions.load(name, row.version)
         with refusals(REFUSED):
             scores, pairs, X = self.score_dataset(
-                row,
-                name,
+                scorer,
                 None if dataset is None else data,
                 protocol=protocol_name,
                 n_pairs=n_pairs,
@@ -119,10 +119,7 @@ class Calibrations:
                 strangers=others,
                 groups=groups,
             )
-        with refusals(REFUSED):
-            calibration = Calibration.of_pairs(
-                scores, X, pairs, scorer=self._versions.load(name, row.version)
-            )
+            calibration = Calibration.of_pairs(scores, X, pairs, scorer=scorer)
         return self.register(
             calibration,
             name=f"{data.name}:{data.version}",
@@ -233,8 +230,7 @@ class Calibrations:
 
     def score_dataset(
         self,
-        row: ModelVersion,
-        name: str,
+        scorer: Any,
         data: LabelledData | None,
         *,
         protocol: str,
@@ -245,14 +241,13 @@ class Calibrations:
     ) -> tuple[NDArray[np.float32], HeldOutPairs, Any]:
         """Scores of the pairs of a whole dataset, and of strangers, the pairs, and the rows that they number."""
         settings, more = self._versions.settings, None
-        estimator = self._versions.load(name, row.version)
         limit = min(n_pairs or DEFAULT_PAIRS, settings.max_calibration_pairs)
-        X = None if data is None else rows_for(estimator, data, settings.max_dense_bytes)
+        X = None if data is None else rows_for(scorer, data, settings.max_dense_bytes)
         if strangers is not None:
             if data is not None and data.pairs is not None:
                 raise ValueError("strangers go with identities, not with a list of pairs")
             rows = stranger_rows(strangers, data, "strangers")
-            theirs = rows_for(estimator, strangers, settings.max_dense_bytes)[rows]
+            theirs = rows_for(scorer, strangers, settings.max_dense_bytes)[rows]
             X, more = theirs if data is None else stack_rows(X, theirs), np.arange(rows.size)
         if data is None:
             assert more is not None
@@ -276,7 +271,7 @@ class Calibrations:
                 )
             names = groups_of_rows(data, groups, pairs.n_strangers)
             pairs = replace(pairs, groups=names[np.stack([pairs.left, pairs.right], axis=1)])
-        return estimator.score_pairs(X, pairs.left, pairs.right), pairs, X
+        return scorer.score_pairs(X, pairs.left, pairs.right), pairs, X
 
     def version_and_data(self, name: str, version: int, dataset: str) -> tuple[ModelVersion, LabelledData]:
         """A version that scores pairs, and a dataset whose vectors it takes."""

@@ -297,8 +297,7 @@ class Reports:
         is not refused, but counted and warned of: the figures are then too good."""
         row, data = self._calibrations.version_and_data(name, version, dataset)
         scores, pairs, X = self._calibrations.score_dataset(
-            row,
-            name,
+            self._versions.load(name, row.version),
             data,
             protocol=self._calibrations.protocol_of(row, protocol),
             n_pairs=n_pairs,

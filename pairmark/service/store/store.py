@@ -203,10 +203,8 @@ class ModelStore(VersionStore):
                 before=before.model_dump(include=policy.model_fields_set),
                 after=after.model_dump(include=policy.model_fields_set),
             )
-            model.allow_asymptotic = after.allow_asymptotic
-            model.rates = after.rates
-            model.missing = after.missing
-            model.reviews = None if after.reviews is None else after.reviews.model_dump()
+            for field, value in after.model_dump().items():
+                setattr(model, field, value)
             if after.reviews is None:
                 for table in (KeptDecision, DecisionCount):
                     session.execute(delete(table).where(table.model_id == model.id))
