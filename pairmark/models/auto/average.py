@@ -56,10 +56,12 @@ def scale_of(negative: NDArray[np.floating]) -> dict[str, list[float]]:
     """Knots and values from scores of negative pairs; beyond them it rises as from the median to the highest."""
     scores = np.sort(negative.astype(np.float64))
     n = scores.size
+    # Knots: a third evenly through the scores, the others denser and denser towards the highest, where rates are asked.
     below = np.unique(
         np.r_[np.linspace(0, n - 1, _KNOTS // 3), n - np.geomspace(1, n, _KNOTS - _KNOTS // 3)].astype(int)
     )
     knots, inverse = np.unique(scores[below], return_inverse=True)
+    # Of equal scores the last one says how many are above.
     values = np.full(knots.size, -np.inf)
     np.maximum.at(values, inverse, -np.log((n - below) / (n + 1.0)))
     width = max(float(np.ptp(knots)), 1e-9)
@@ -104,6 +106,7 @@ def average(
         eligible = [entry for entry in eligible if entry.candidate.kind == CLASSES.kind]
     if reach is None or len(eligible) < 2:
         return None
+    # 1. One scale: learners share no unit, so each score stands for the share of negative pairs above it.
     means, members, values = np.stack([entry.means for entry in eligible]), [], []
     for entry in eligible:
         model = entry.candidate.build({**entry.params, **entry.candidate.grown(data)}, shared)
@@ -122,10 +125,12 @@ def average(
 
         return finalists(means[:, some], mean_rate, reach)
 
+    # 2. Who is in it: by all folds for the model that is kept, ...
     chosen = chosen_on(np.arange(len(folds)))
     if len(chosen) < 2:
         return None
     scores = [mean_scores(fold, chosen) for fold in range(len(folds))]
+    # 3. ... and for figures without the optimism of a choice, on each fold by the others alone.
     nested = [
         mean_scores(fold, chosen_on(np.flatnonzero(is_other)))
         for fold, is_other in enumerate(other_folds(folds))

@@ -118,6 +118,7 @@ def pair_sample(
     values = _checked_scores(scores)
     is_same, weight = checked_same(same, values.size), checked_weight(sample_weight, values.size)
     pairs = None if units is None else unit_codes(units, values.size)
+    # 1. A row of weight 0 was not drawn: it counts neither as a pair nor as one of its units.
     if not weight.all():
         has_weight = weight > 0
         values, is_same, weight = values[has_weight], is_same[has_weight], weight[has_weight]
@@ -132,6 +133,7 @@ def pair_sample(
         raise ValueError(
             f"all {values.size} scores are equal ({values[0]}): they cannot tell same from different"
         )
+    # 2. Independent rows have two units each that no other row has: one way of counting serves all three cases.
     if pairs is None:
         resolved_protocol = _checked_protocol(protocol or "open-set")
         rows = np.arange(values.size, dtype=np.int64)
@@ -139,6 +141,7 @@ def pair_sample(
     else:
         resolved_protocol = _protocol_of(pairs, is_same, protocol)
     independent = units is None
+    # 3. Either side by edges, pairs of units: an edge weighs the same however many rows it has.
     relative = weight / weight.max()
     if independent:
         n_different = int((~is_same).sum())
@@ -233,11 +236,13 @@ def _side(
 ) -> Side:
     """One side; `n_edges` is what weights are shared out over when it is not the side's own number of edges."""
     scores, weight, ends = scores[selection], weight[selection], np.sort(pairs[selection], axis=1)
+    # One number stands for both ends of an edge, whichever of them was on the left.
     span = int(ends.max()) + 1 if ends.size else 1
     keys, edge, rows = np.unique(ends[:, 0] * span + ends[:, 1], return_inverse=True, return_counts=True)
     edge_units = np.stack([keys // span, keys % span], axis=1)
     n_keys = int(keys.size)
     share = weight / (rows[edge] * max(1, n_keys if n_edges is None else n_edges))
+    # The highest score first; equal ones in an order that does not depend on that of the rows.
     order = np.lexsort((share, edge, -scores))
     return Side(
         scores=scores[order],

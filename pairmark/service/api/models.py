@@ -57,8 +57,8 @@ from pairmark.service.errors import InvalidInput, UnknownCalibration, UnknownDat
 from pairmark.service.names import MAX_NAME, MAX_VERSION, name_of
 from pairmark.service.runtime.operating_points import Rate
 from pairmark.service.runtime.versions import tree_data
-from pairmark.service.store.reports import HARDEST, ErrorKind
-from pairmark.service.store.versions import without_origin
+from pairmark.service.store.reports import ErrorKind
+from pairmark.service.store.versions import HARDEST, without_origin
 from pairmark.version import code_version
 
 router = APIRouter(tags=["models"], route_class=GuardedRoute)

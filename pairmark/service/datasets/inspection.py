@@ -37,6 +37,7 @@ def inspect_upload(upload: Upload, work: Path) -> InspectionOut:
     scratch.mkdir()
     out.mkdir()
     if upload.is_table:
+        # 1. A sample says what columns look like, and what they are for where nobody said that.
         with closing(
             TableFile(upload.file, scratch, upload.kind, upload.limits, header=upload.request.header)
         ) as file:
@@ -61,6 +62,7 @@ def inspect_upload(upload: Upload, work: Path) -> InspectionOut:
         ]
     else:
         columns = _arrays(upload, scratch)
+    # 2. The whole file is read in that way; why it cannot be stands beside the columns as the sample had them.
     request = upload.request
     form = request.model_dump(exclude={"name"}, exclude_defaults=True)
     if request.label_role != "label":
@@ -82,6 +84,7 @@ def inspect_upload(upload: Upload, work: Path) -> InspectionOut:
             problem=error.detail,
         )
     if summary.get("columns") is not None:
+        # 3. Of records all rows have been looked at: what they say of a column goes before the sample.
         notes = [RecordColumnOut(**entry) for entry in summary["columns"]]
         named = requested_roles.keys() | (request.columns or {}).keys()
         columns = [

@@ -90,6 +90,7 @@ def _columns_of(
     units = [name for name in names if name in ("left_unit", "right_unit")]
     if not {"left", "right", "same"} <= set(names) <= {*_TEXTS, *_NUMBERS} or len(units) == 1:
         raise InvalidInput(f"columns are {name_list(names)}; expected a first line that names {_NAMES}")
+    # What cannot be read as a number comes as NULL, and is refused below with its row.
     cells = [
         file.text(number) if name in _TEXTS else f"TRY_CAST({file.cells[number]} AS DOUBLE)"
         for number, name in enumerate(names)
@@ -130,6 +131,7 @@ def _checked_pairs(columns: Mapping[str, NDArray[Any]]) -> DatasetPairs:
         _refuse_first(~(np.isfinite(weight) & (weight >= 0)), "weight", weight)
         if not weight.any():
             raise InvalidInput("every weight is 0; expected some above")
+    # A row beside itself scores highest whatever the learner: it would flatter every figure.
     own = np.flatnonzero(left == right)
     if own.size:
         _refuse(int(own[0]), "left and right are the same row; expected two rows")
@@ -312,14 +314,17 @@ def write_as_json(
                 raise TooLarge(f"the file has more than {most} rows; send it in parts", limit=most)
     if not rows:
         raise InvalidInput("the file has no rows; expected at least one", field="file")
+    # 1. A list for each column, as its cells would stand in JSON.
     lists: dict[str, list[Any]] = {
         table.columns[name]: [_json_cell(name, value, row) for row, value in enumerate(column)]
         for name, column in zip(names, zip(*rows, strict=True), strict=True)
     }
+    # 2. Rows that are objects: the lists turned, each under its member's name.
     if table.objects is not None:
         objects = [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]
         lists = {table.objects: objects}
     body: dict[str, Any] = {**members, **lists}
+    # 3. Pairs of names: both sides of a row together, inside the member that holds them.
     if table.parent is not None:
         refs = list(zip(lists.pop("left"), lists.pop("right"), strict=True))
         body = {**members, table.parent: {"refs": refs, **lists}}

@@ -117,6 +117,7 @@ def _open_source(upload: Upload, scratch: Path, stack: ExitStack) -> _Source:
     file = TableFile(upload.file, scratch / "table", kind, limits, header=request.header)
     stack.enter_context(closing(file))
     warnings = list(file.warnings)
+    # 1. What is no feature, though nobody excludes it: a data frame's index, and positions of labels that are ranked.
     index = _index(file, request)
     if index:
         warnings.append(f"left out, as the index of the data frame: {name_list(index)}")
@@ -130,6 +131,7 @@ def _open_source(upload: Upload, scratch: Path, stack: ExitStack) -> _Source:
                 f"columns named like the ranked labels are left out of the features: {name_list(positions)}"
             )
             request = _exclude_columns(request, positions)
+    # 2. Numbers alone are vectors; one column of anything else makes records of all.
     texts = text_features(file, request) if request.columns is None else []
     if request.columns is not None or texts or upload.right is not None:
         return _from_records(
@@ -181,6 +183,7 @@ def _summary(data: LabelledData, upload: Upload, source: _Source) -> dict[str, A
         for note in ([] if source.inference is None else source.inference.notes)
     ]
     warnings += [f"column {note.name!r}: {line}" for note in notes for line in note.warnings]
+    # What the label is called: by its name, by the type of a column of records, or by its place in files of arrays.
     label, role = request.label, request.label_role
     if label is None and data.y is not None:
         identity = next((note for note in notes if note.type in _ROLES["label"]), None)
@@ -189,6 +192,7 @@ def _summary(data: LabelledData, upload: Upload, source: _Source) -> dict[str, A
         else:
             label, role = identity.name, "identity" if identity.type == "identity" else "classes"
     counts = np.bincount([] if data.y is None else data.y, minlength=len(data.identities)).astype(np.int64)
+    # Pairs that were drawn at random from a longer list speak for that list, whoever their people are.
     listed = None if pairs is None or pairs.population is not None else facts_of_list(data, pairs)
     if data.y is not None:
         warnings += _label_warnings(data, counts, role)
@@ -246,10 +250,12 @@ def _from_npz(npz: Npz, upload: Upload) -> _Source:
     request = upload.request
     X = npz.points()
     rows, width = (int(size) for size in X.shape)
+    # 1. Roles: arrays that were named, and `y`, which is the label unless that is denied.
     label = request.label or ("y" if "y" in npz.arrays and not request.unlabelled else None)
     array_of = {"labels": label, "groups": request.group, "ids": request.id}
     texts = {field: npz.texts(name, rows) for field, name in array_of.items() if name}
     kept = {name: npz.texts(name, rows) for name in request.keep}
+    # 2. Features by name, those that are excluded left out.
     names = _names(npz, "feature_names", width)
     titles = names or [f"x{column}" for column in range(width)]
     for name in request.exclude:

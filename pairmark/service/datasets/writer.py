@@ -169,6 +169,7 @@ class DatasetWriter:
         count = int(block.X.shape[0])
         if self.rows + count > self.limits.rows:
             raise self.limits.exceeded("rows", f"{self.rows + count} rows or more", "rows")
+        # A value of a sparse row takes its number and its column. What is too much is refused before it is written.
         self._bytes += 8 * block.X.nnz if isinstance(block.X, csr_array) else 4 * count * self.features
         if self._bytes > self.limits.stored_bytes:
             raise self.limits.exceeded(
@@ -212,6 +213,7 @@ class DatasetWriter:
         left one of two tables."""
         for file in self._files.values():
             file.close()
+        # Codes followed the order in which labels came; now that all are known, they follow the labels' own.
         names: dict[str, list[str]] = {"label": [], "group": []}
         for what, file_name in (("label", "y"), ("group", "groups")):
             if self._codes_of_rows[what]:
@@ -361,6 +363,7 @@ def _order(names: Iterable[str]) -> Any:
 
 def parsed_rankings(texts: Sequence[str | None]) -> Rankings:
     """Rankings such as ``b>a=c``; `InvalidInput` names the first row that has none."""
+    # Each different ranking is read once: there are few of them, whatever the rows.
     orders = {text: _parse(text or "") for text in dict.fromkeys(texts)}
     labels = sorted({label for order in orders.values() for label in order or ()})
     if all(order is None or len(order) == 1 for order in orders.values()):
@@ -383,6 +386,7 @@ def parsed_rankings(texts: Sequence[str | None]) -> Rankings:
                 field="ranking",
             )
         positions[number, [column_of[label] for label in order]] = list(order.values())
+    # Back to rows.
     number_of = {text: number for number, text in enumerate(orders)}
     return Rankings(labels, positions[[number_of[text] for text in texts]])
 

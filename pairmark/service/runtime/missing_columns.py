@@ -192,6 +192,7 @@ class Patterns:
         codes = pattern_codes(lacked)
         # Who lacks most comes first: what is worked out for them may contain what others lack.
         choices = sorted(dict(zip(codes, lacked, strict=True)).items(), key=lambda choice: -choice[1].sum())
+        # 1. What is known already decides at once; nothing is worked out for it.
         for code, columns in choices:
             if not columns.any():
                 deciding[code] = (point.threshold, point.lower or np.float32(0)), None
@@ -206,6 +207,7 @@ class Patterns:
                 continue
             if not may_work:
                 return None
+            # 2. Choices that calibration scored beforehand, and those that an earlier choice of fewer columns covers.
             records = self._points.fetch(request.calibration_id).calibration.records
             if records is None:
                 deciding[code], why = (UNSUPPORTED, None), NOT_KEPT
@@ -216,11 +218,13 @@ class Patterns:
                 self._work_out(request, code, columns, estimator, owner)
             else:
                 later[code] = columns
+        # 3. Of the others the first few are worked out now, ...
         for code, columns in [*later.items()][: NOW if rescore is None or len(later) <= NOW else NOW - 1]:
             del later[code]
             deciding[code] = self._points.thresholds(request, code, columns, estimator), None
             self._hold(request, code, owner)
         if later:
+            # 4. ... and the rest decided without any column that one of them lacks, until their own are worked out.
             together = np.tile(np.any([*later.values()], axis=(0, 1)), (2, 1))
             thresholds = UNSUPPORTED
             if rescore is not None:

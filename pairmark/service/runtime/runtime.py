@@ -52,7 +52,7 @@ from pairmark.service.scheduling import Places, current_owner
 from pairmark.service.settings import Settings
 from pairmark.service.store.calibrations import unknown_calibration
 from pairmark.service.store.store import ModelStore
-from pairmark.service.store.subjects import SubjectClass
+from pairmark.service.store.subjects import SubjectCalibrations, SubjectClass
 
 LIKELY_RATE = 0.01
 """The rate at which pairs of records that lack columns are decided likely."""
@@ -71,6 +71,7 @@ class Runtime:
         self.points = OperatingPoints(self._load_calibration)
         self.patterns = Patterns(self.points, UsedChoices(database))
         self.inputs = InputChecks(self.store.calibrations.mark_moved)
+        self._subjects = SubjectCalibrations(store, store.calibrations)
         self.warm = False
         self._last_view: CatalogueView | None = None
         self._resolved: dict[Any, tuple[VersionEntry, str | None]] = {}
@@ -267,7 +268,7 @@ class Runtime:
         if calibration_id is None:
             try:
                 calibration_id = await self.batch_place.run(
-                    lambda: self.store.subjects.of(calibration, subjects, version.estimator)
+                    lambda: self._subjects.of(calibration, subjects, version.estimator)
                 )
             except UnsupportedRate as error:
                 facts = {**error.facts, "required_units": units_needed(rate.fpr, rate.confidence)}

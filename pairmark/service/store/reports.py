@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Literal
 
 import numpy as np
@@ -54,6 +53,8 @@ from pairmark.service.errors import (
 )
 from pairmark.service.store.calibrations import DEFAULT_PAIRS, Calibrations
 from pairmark.service.store.versions import (
+    HARDEST,
+    SIDES,
     StoredReport,
     VersionStore,
     overlap_with,
@@ -98,56 +99,6 @@ def limits_of(version: VersionOut, promises: list[PromisedRate]) -> list[str]:
 
 
 ErrorKind = Literal["false-match", "false-non-match"]
-
-HARDEST = 200
-"""Hardest pairs of each kind that a report keeps."""
-_SIDES = {"false-match": "hardest_different", "false-non-match": "hardest_same"}
-
-
-def error_arrays(pairs: HeldOutPairs, scores: NDArray[np.float32]) -> dict[str, NDArray[Any]]:
-    """The hardest pairs of both kinds, and how many there are of each, as arrays for a report."""
-    arrays: dict[str, NDArray[Any]] = {}
-    for kind, name in _SIDES.items():
-        mine = np.flatnonzero(~pairs.same if kind == "false-match" else pairs.same)
-        hardest = -scores[mine] if kind == "false-match" else scores[mine]
-        order = mine[np.argsort(hardest, kind="stable")[:HARDEST]]
-        arrays[f"{name}_rows"] = np.stack([pairs.left[order], pairs.right[order]], axis=1)
-        arrays[f"{name}_scores"] = scores[order]
-        arrays[f"{name}_of"] = np.array([mine.size])
-    return arrays
-
-
-def _pair_keys(left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.int64]:
-    """A number for each pair of rows, whichever side is left."""
-    return np.minimum(left, right).astype(np.int64) << 32 | np.maximum(left, right)
-
-
-def fold_arrays(
-    pairs: HeldOutPairs, scores: NDArray[np.float32], data: LabelledData
-) -> dict[str, NDArray[Any]]:
-    """What folds said of their pairs, rows by digest: a later version is compared with this, not with who knows all."""
-    rows, place = np.unique(data.row_hashes, return_inverse=True)
-    ends = np.stack([place[pairs.left], place[pairs.right]])
-    return {"fold_rows": rows, "fold_pairs": ends.astype(np.int32), "fold_scores": scores}
-
-
-def fold_scores(
-    arrays: Mapping[str, NDArray[Any]], pairs: HeldOutPairs, data: LabelledData
-) -> NDArray[np.float32]:
-    """(n,) what production's own folds said of these pairs when it was trained on them, as `fold_arrays` has it; NaN of
-    others."""
-    scores = np.full(len(pairs), np.nan, dtype=np.float32)
-    rows, own = arrays["fold_rows"], data.row_hashes
-    place = np.minimum(np.searchsorted(rows, own), rows.size - 1)
-    is_there = rows[place] == own
-    keys = _pair_keys(*arrays["fold_pairs"])
-    order = np.argsort(keys)
-    wanted = _pair_keys(place[pairs.left], place[pairs.right])
-    at = order[np.minimum(np.searchsorted(keys, wanted, sorter=order), keys.size - 1)]
-    is_scored = is_there[pairs.left] & is_there[pairs.right] & (keys[at] == wanted)
-    scores[is_scored] = arrays["fold_scores"][at[is_scored]]
-    return scores
-
 
 MANY_UNLIKE = 0.05
 """A larger share of rows unlike the calibration's is warned of."""
@@ -199,7 +150,7 @@ class Reports:
         that operating point, or `UnsupportedRate`. `ModelNotCapable` when it scores no pairs, or they
         were not kept."""
         row = self._versions.row(name, version)
-        arrays, side = self._stored(row, name).arrays, _SIDES[kind]
+        arrays, side = self._stored(row, name).arrays, SIDES[kind]
         if f"{side}_rows" not in arrays:
             raise ModelNotCapable(f"{name}:{version} was trained before errors were kept: train it again")
         rows, scores = arrays[f"{side}_rows"], arrays[f"{side}_scores"]
@@ -350,6 +301,7 @@ class Reports:
             return []
         calibration, _ = self._calibrations.load(row.calibration_id)
         if flags is not None:
+            # As a decision does it, a pair with such a row never matches, whatever its score.
             scores = np.where(flags[pairs.left] | flags[pairs.right], np.finfo(np.float32).min, scores)
         points = []
         for fpr in sorted(FPR_TARGETS, reverse=True):
@@ -404,6 +356,7 @@ class Reports:
                 field="dataset",
             )
         protocol = self._calibrations.protocol_of(newer, "auto")
+        # Only who is new to both: of the others one version may know the answer, in its weights or in its threshold.
         learned, calibrated = self._seen_rows(data, [row for row, _ in loaded], protocol)
         rows = np.flatnonzero(~(learned | calibrated))
         counted = np.asarray(data.y) if protocol == "open-set" else np.arange(len(data))

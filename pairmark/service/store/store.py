@@ -17,6 +17,7 @@ services, `Reports` says what is known of it.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cached_property
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
@@ -52,7 +53,6 @@ from pairmark.service.pagination import read_page
 from pairmark.service.settings import Settings
 from pairmark.service.store.calibrations import Calibrations
 from pairmark.service.store.reports import Reports
-from pairmark.service.store.subjects import SubjectCalibrations
 from pairmark.service.store.transfer import export_version, import_version
 from pairmark.service.store.versions import (
     VersionStore,
@@ -90,8 +90,11 @@ class ModelStore(VersionStore):
     def __init__(self, db: Database, blobs: Blobs, settings: Settings) -> None:
         super().__init__(db, blobs, settings)
         self.calibrations = Calibrations(self)
-        self.subjects = SubjectCalibrations(self, self.calibrations)
-        self.reports = Reports(self, self.calibrations)
+
+    @cached_property
+    def reports(self) -> Reports:
+        """What is known of versions, which jobs do not ask for."""
+        return Reports(self, self.calibrations)
 
     # Versions
 

@@ -21,6 +21,7 @@ from pairmark.models.core.artefact import ArtefactError, OutdatedModel, read_art
 from pairmark.models.core.inputs import label_of
 from pairmark.models.evaluation.pairs import BAND_NAMES, CURVE_NAMES, EvaluationReport, roc_lists
 from pairmark.models.evaluation.precision import pr_lists
+from pairmark.models.pairs.held_out import HeldOutPairs
 from pairmark.models.registry import KINDS, spec_of
 from pairmark.models.registry import load as load_artefact
 from pairmark.schemas.datasets import Promise
@@ -272,6 +273,7 @@ def version_guarantee(row: ModelVersion, calibrations: Iterable[CalibrationRow])
         return list_guarantee(int(calibration.summary["n_units"]), calibration.summary["origin"])
     if "calibration_rows" not in parts:
         return None
+    # Known are the units that calibrate; of a dataset that was split, their share says how many it has.
     is_split = calibration.summary.get("dataset") == row.lineage.get("dataset")
     evaluation = row.lineage.get("evaluation", {})
     fraction = float(evaluation.get("calibration_fraction", 1.0)) if is_split else 1.0
@@ -356,6 +358,56 @@ def overlapping_rows(training: TrainedOn, data: LabelledData, *, identities: boo
     return np.asarray(overlap)
 
 
+HARDEST = 200
+"""Hardest pairs of each kind that a report keeps."""
+SIDES = {"false-match": "hardest_different", "false-non-match": "hardest_same"}
+
+
+def error_arrays(pairs: HeldOutPairs, scores: NDArray[np.float32]) -> dict[str, NDArray[Any]]:
+    """The hardest pairs of both kinds, and how many there are of each, as arrays for a report."""
+    arrays: dict[str, NDArray[Any]] = {}
+    for kind, name in SIDES.items():
+        mine = np.flatnonzero(~pairs.same if kind == "false-match" else pairs.same)
+        hardest = -scores[mine] if kind == "false-match" else scores[mine]
+        order = mine[np.argsort(hardest, kind="stable")[:HARDEST]]
+        arrays[f"{name}_rows"] = np.stack([pairs.left[order], pairs.right[order]], axis=1)
+        arrays[f"{name}_scores"] = scores[order]
+        arrays[f"{name}_of"] = np.array([mine.size])
+    return arrays
+
+
+def _pair_keys(left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.int64]:
+    """A number for each pair of rows, whichever side is left."""
+    return np.minimum(left, right).astype(np.int64) << 32 | np.maximum(left, right)
+
+
+def fold_arrays(
+    pairs: HeldOutPairs, scores: NDArray[np.float32], data: LabelledData
+) -> dict[str, NDArray[Any]]:
+    """What folds said of their pairs, rows by digest: a later version is compared with this, not with who knows all."""
+    rows, place = np.unique(data.row_hashes, return_inverse=True)
+    ends = np.stack([place[pairs.left], place[pairs.right]])
+    return {"fold_rows": rows, "fold_pairs": ends.astype(np.int32), "fold_scores": scores}
+
+
+def fold_scores(
+    arrays: Mapping[str, NDArray[Any]], pairs: HeldOutPairs, data: LabelledData
+) -> NDArray[np.float32]:
+    """(n,) what production's own folds said of these pairs when it was trained on them, as `fold_arrays` has it; NaN of
+    others."""
+    scores = np.full(len(pairs), np.nan, dtype=np.float32)
+    rows, own = arrays["fold_rows"], data.row_hashes
+    place = np.minimum(np.searchsorted(rows, own), rows.size - 1)
+    is_there = rows[place] == own
+    keys = _pair_keys(*arrays["fold_pairs"])
+    order = np.argsort(keys)
+    wanted = _pair_keys(place[pairs.left], place[pairs.right])
+    at = order[np.minimum(np.searchsorted(keys, wanted, sorter=order), keys.size - 1)]
+    is_scored = is_there[pairs.left] & is_there[pairs.right] & (keys[at] == wanted)
+    scores[is_scored] = arrays["fold_scores"][at[is_scored]]
+    return scores
+
+
 REPORT = "report"
 _EXPECTED = {*CURVE_NAMES, *BAND_NAMES, "trained_rows", "trained_identities"}
 
@@ -372,7 +424,7 @@ def write_report(
 
     Parameters
     ----------
-    errors : those of `pairmark.service.store.reports.error_arrays`, and of `PrecisionReport.arrays` for records.
+    errors : those of `error_arrays`, and of `PrecisionReport.arrays` for records.
     calibration_rows : rows of the dataset that were held out to calibrate on.
     columns : what leaving columns of records out costs; JSON-able.
     """

@@ -37,9 +37,8 @@ from pairmark.schemas.models import VersionOut
 from pairmark.service.errors import Conflict, CorruptArtefact, InvalidInput, UnknownModel, refusals
 from pairmark.service.jobs.leases import Progress
 from pairmark.service.names import PRODUCTION, ModelRef
-from pairmark.service.store.reports import fold_scores
 from pairmark.service.store.store import ModelStore
-from pairmark.service.store.versions import overlapping_rows
+from pairmark.service.store.versions import fold_scores, overlapping_rows
 from pairmark.service.training.fitting import CalibratedJob, ScoredJob, in_blocks, learn, out_of_fold
 from pairmark.service.training.splitting import SplitJob
 
@@ -450,6 +449,7 @@ class _Comparison:
                 estimator, X = self._store.load_with_rows(there.model, there.version, self._data)
                 old[unseen] = estimator.score_pairs(X, pairs.left[unseen], pairs.right[unseen])
             target = self._job.claim.evaluation.target_fpr
+            # At the rate that was asked for, if so many pairs resolve it; else at those that they do.
             rates = resolved_rates(int((~pairs.same[unseen]).sum()), target)
             rates = (target,) if target in rates else rates
             comparisons = compare_pairs(

@@ -198,6 +198,7 @@ def _listed_parts(job: LoadedJob, pairs: DatasetPairs) -> Parts:
             name=units.name,
             **_fractions(job),
         )
+    # Of more pairs than are wanted a sample is drawn, and never by the seed of the job for those that calibrate.
     seeds = (_CALIBRATION_SEED, job.seed + 2)
     calibration, test = (
         listed_pairs(
@@ -243,6 +244,7 @@ def _folded_list(job: LoadedJob, pairs: DatasetPairs, units: ListedUnits) -> Par
         listing="random-rows" if evaluation.listing == "random-rows" else None,
     )
     scored = replace(scored, folds=folds.fold[scored.units[:, 0]], clusters=folds.block[scored.units])
+    # Contradictory pairs teach nobody.
     learned = [
         np.setdiff1d(folds.learned(units.units, number), units.contradictory)
         for number in range(folds.n_folds)
@@ -291,10 +293,12 @@ def sizes_in_words(sizes: Mapping[str, int]) -> str:
 
 def _identity_parts(job: LoadedJob, labels: Int64) -> Parts:
     data, evaluation = job.data, job.claim.evaluation
+    # 1. Who goes where: people as wholes in open-set use, rows in closed-set use, and groups as wholes in both.
     codes, protocol = split_codes(data, evaluation.protocol)
     whole = "open-set" if data.groups is not None else protocol
     parts = split_data(codes, protocol=whole, **_fractions(job))
     n_pairs = evaluation.n_pairs
+    # 2. The pairs that calibrate, among those people and the strangers.
     calibration = pairs_among(
         data,
         parts.calibration,
@@ -308,6 +312,7 @@ def _identity_parts(job: LoadedJob, labels: Int64) -> Parts:
         calibration = replace(
             calibration, groups=names[np.stack([calibration.left, calibration.right], axis=1)]
         )
+    # 3. The pairs that test: of their own part, or of each fold of those who train, scored by a model of the others.
     folds: tuple[Fold, ...] = ()
     if evaluation.test_fraction:
         test = pairs_among(data, parts.test, protocol=protocol, n_pairs=n_pairs, random_state=job.seed + 2)

@@ -29,9 +29,8 @@ from pairmark.service.db import Database
 from pairmark.service.jobs.leases import Claim, Leases, Progress, persist
 from pairmark.service.settings import Settings
 from pairmark.service.store.calibrations import class_count, store_calibration
-from pairmark.service.store.reports import error_arrays, fold_arrays
 from pairmark.service.store.store import ModelStore
-from pairmark.service.store.versions import trained_on, write_report
+from pairmark.service.store.versions import error_arrays, fold_arrays, trained_on, write_report
 from pairmark.service.tables import CalibrationRow, ModelVersion
 from pairmark.service.training.evaluating import EvaluatedJob, evaluate
 from pairmark.service.training.fitting import calibrate, fit, score
