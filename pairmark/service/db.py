@@ -27,6 +27,7 @@ from sqlalchemy import (
     true,
     update,
 )
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DatabaseError, DataError, InternalError, OperationalError, ProgrammingError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import Session
@@ -300,7 +301,12 @@ def execute_change(session: Session, statement: Update | Delete) -> int:
     return int(session.execute(statement).rowcount)  # type: ignore[attr-defined]
 
 
-def among(names: VisibleNames, column: Any) -> ColumnElement[bool]:
+def insert_into(session: Session, table: Any) -> sqlite.Insert | postgresql.Insert:
+    """An insertion that may say what happens on a conflict, which is no part of SQL that every database shares."""
+    return (sqlite if session.get_bind().dialect.name == "sqlite" else postgresql).insert(table)
+
+
+def name_filter(names: VisibleNames, column: Any) -> ColumnElement[bool]:
     """Whether a column of names holds one of these, as `VisibleNames` says it."""
     # Not LIKE: on SQLite it takes upper for lower case.
     below = func.substr(column, 1, len(names.prefix)) == names.prefix if names.prefix else true()

@@ -153,7 +153,7 @@ def _of_block(
     for strategy in strategies:
         rule = strategy if strategy in ("minimum", "maximum") else "average"
         if rule not in extra:
-            extra[rule] = _beside(space, weighing, classes, members, P, rule)
+            extra[rule] = _class_additions(space, weighing, classes, members, P, rule)
         if strategy == "center":
             tables[strategy] = centers + extra[rule]
         elif strategy == "knn":
@@ -165,7 +165,7 @@ def _of_block(
     return tables
 
 
-def _beside(
+def _class_additions(
     space: Space, weighing: Weighing, classes: GhostClasses, members: GhostPoints, P: GhostPoints, rule: str
 ) -> Float64:
     """What sets and cluster metrics add to the distance of each class."""

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
 from sqlalchemy import String, and_, cast, or_, select
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 from starlette.datastructures import UploadFile
 
@@ -22,7 +21,7 @@ from pairmark.service.datasets.confined import FORMATS, FileLimits, format_of, r
 from pairmark.service.datasets.data import LabelledData, load_data, vector_of
 from pairmark.service.datasets.guarantees import dataset_guarantee, protocol_choices
 from pairmark.service.datasets.lists import TableForm
-from pairmark.service.db import Database, among
+from pairmark.service.db import Database, insert_into, name_filter
 from pairmark.service.errors import Conflict, InvalidInput, TooLarge, UnknownDataset, storage_errors
 from pairmark.service.names import EVERY_NAME, VisibleNames, checked_name
 from pairmark.service.pagination import read_page
@@ -95,9 +94,8 @@ class Datasets:
                 # The same upload, sent twice at once.
                 return dataset_out(row, existing=True)
             # Numbers are never given twice, not even after a deletion.
-            insert = sqlite.insert if self._db.is_sqlite else postgresql.insert
             following = session.scalar(
-                insert(DatasetName)
+                insert_into(session, DatasetName)
                 .values(name=name, next_version=2)
                 .on_conflict_do_update(
                     index_elements=[DatasetName.name], set_={"next_version": DatasetName.next_version + 1}
@@ -156,7 +154,7 @@ class Datasets:
     ) -> Page[DatasetOut]:
         """Versions, newest first; of some names if given."""
         query, order = (
-            select(DatasetRow).where(among(names, DatasetRow.name)),
+            select(DatasetRow).where(name_filter(names, DatasetRow.name)),
             (DatasetRow.created_at, DatasetRow.id),
         )
         with self._db.read() as session:

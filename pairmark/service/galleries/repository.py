@@ -19,7 +19,7 @@ from sqlalchemy import ARRAY, ColumnElement, Text, and_, any_, delete, func, ins
 from sqlalchemy.orm import InstrumentedAttribute, Session, load_only
 
 from pairmark.models.core.arrays import Float32
-from pairmark.service.db import among, execute_change
+from pairmark.service.db import execute_change, name_filter
 from pairmark.service.errors import DamagedRow
 from pairmark.service.galleries.rows import ItemForm, Rows, StoredRows, spellings, subject_spellings
 from pairmark.service.names import VisibleNames
@@ -44,14 +44,14 @@ def gallery_named(session: Session, name: str, *, lock: bool = False) -> Gallery
     if lock:
         # By itself: the version that serves it is to be read after the wait.
         session.execute(select(GalleryRow.id).where(GalleryRow.name == name).with_for_update())
-    return _whole(session.scalar(select(GalleryRow).where(GalleryRow.name == name)))
+    return _checked_row(session.scalar(select(GalleryRow).where(GalleryRow.name == name)))
 
 
 def gallery(session: Session, gallery_id: int) -> GalleryRow | None:
-    return _whole(session.get(GalleryRow, gallery_id))
+    return _checked_row(session.get(GalleryRow, gallery_id))
 
 
-def _whole(row: Row) -> Row:
+def _checked_row(row: Row) -> Row:
     if row is not None and row.kind is None:
         raise DamagedRow(
             f"gallery {row.name!r} is served by version {row.version} of a model, which is not there; restore a backup",
@@ -65,13 +65,13 @@ def page(
     session: Session, limit: int, cursor: str | None, names: VisibleNames
 ) -> tuple[list[GalleryRow], str | None]:
     """Galleries of these names, by name."""
-    query = select(GalleryRow).where(among(names, GalleryRow.name))
+    query = select(GalleryRow).where(name_filter(names, GalleryRow.name))
     rows, following = read_page(session, query, (GalleryRow.name,), limit, cursor)
-    return [_whole(row) for row in rows], following
+    return [_checked_row(row) for row in rows], following
 
 
 def every_gallery(session: Session) -> list[GalleryRow]:
-    return [_whole(row) for row in session.scalars(select(GalleryRow))]
+    return [_checked_row(row) for row in session.scalars(select(GalleryRow))]
 
 
 def locked_row(session: Session, name: str) -> GalleryRow | None:

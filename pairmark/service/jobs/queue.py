@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from pairmark.schemas.base import Page
 from pairmark.schemas.jobs import JobEventOut, JobOut, JobState
 from pairmark.service.audit.log import record
-from pairmark.service.db import Database, among
+from pairmark.service.db import Database, name_filter
 from pairmark.service.errors import Conflict, RateLimited, UnknownJob
 from pairmark.service.jobs.leases import Leases, add_event
 from pairmark.service.names import EVERY_NAME, VisibleNames, tenant_of
@@ -129,7 +129,7 @@ class JobQueue:
         models: VisibleNames = EVERY_NAME,
     ) -> Page[JobOut]:
         """Jobs, newest first: those that train one of these models."""
-        query, order = select(JobRow).where(among(models, JobRow.model)), (JobRow.created_at, JobRow.id)
+        query, order = select(JobRow).where(name_filter(models, JobRow.model)), (JobRow.created_at, JobRow.id)
         if state is not None:
             query = query.where(JobRow.state == state)
         with self._db.read() as session:

@@ -31,7 +31,7 @@ from pairmark.service.audit.log import record
 from pairmark.service.blobs import Blobs, delete_unused
 from pairmark.service.caches import BoundedCache
 from pairmark.service.datasets.ingest import dataset_of
-from pairmark.service.db import Database, among
+from pairmark.service.db import Database, name_filter
 from pairmark.service.errors import Conflict, CorruptArtefact, InvalidInput, ModelNotCapable
 from pairmark.service.jobs.queue import JobQueue
 from pairmark.service.links.folders import REVIEWS, WITH_STATE, LinkFolders
@@ -172,7 +172,7 @@ class Links:
     def page(self, limit: int, cursor: str | None, names: VisibleNames) -> Page[LinksOut]:
         """Link jobs, newest first."""
         after, mark = start_of(limit, cursor, float, str), (LinkRow.created_at, LinkRow.id)
-        query = WITH_STATE.where(among(names, LinkRow.name)).order_by(*(column.desc() for column in mark))
+        query = WITH_STATE.where(name_filter(names, LinkRow.name)).order_by(*(column.desc() for column in mark))
         if after is not None:
             query = query.where(tuple_(*mark) < tuple_(*after))
         with self._db.read() as session:

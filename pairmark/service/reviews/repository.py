@@ -18,11 +18,9 @@ from sqlalchemy import (
     select,
     update,
 )
-from sqlalchemy.dialects.postgresql import insert as postgres_insert
-from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from sqlalchemy.orm import Session
 
-from pairmark.service.db import among, execute_change
+from pairmark.service.db import execute_change, insert_into, name_filter
 from pairmark.service.names import EVERY_NAME, VisibleNames
 from pairmark.service.pagination import read_page
 from pairmark.service.tables import (
@@ -79,8 +77,7 @@ def add_decisions(
     """Add kept decisions and count all, by model, version and gallery."""
     if rows:
         session.execute(insert(KeptDecision), rows)
-    make = sqlite_insert if session.get_bind().dialect.name == "sqlite" else postgres_insert
-    new = make(DecisionCount)
+    new = insert_into(session, DecisionCount)
     key = [column.name for column in DecisionCount.__table__.primary_key]
     session.execute(
         new.on_conflict_do_update(
@@ -173,7 +170,7 @@ def page(
     """Reviews of these models, newest first; those of lists where every name is seen."""
     statement, order = select(ReviewRow), (ReviewRow.created_at, ReviewRow.id)
     if models != EVERY_NAME:
-        statement = statement.where(among(models, ReviewRow.model))
+        statement = statement.where(name_filter(models, ReviewRow.model))
     return read_page(session, statement, order, limit, cursor, newest_first=True)
 
 

@@ -29,7 +29,7 @@ from pairmark.service.datasets.held_out import (
     whole_dataset,
 )
 from pairmark.service.datasets.ingest import Datasets
-from pairmark.service.db import among, bump_revision
+from pairmark.service.db import bump_revision, name_filter
 from pairmark.service.errors import (
     CalibrationOverlap,
     Conflict,
@@ -219,7 +219,7 @@ class Calibrations:
         query = (
             select(row, ModelRow.name)
             .outerjoin(ModelRow, ModelRow.id == row.model_id)
-            .where(among(names, func.coalesce(ModelRow.name, row.name)))
+            .where(name_filter(names, func.coalesce(ModelRow.name, row.name)))
         )
         with self._versions.db.read() as session:
             rows, following = read_page(

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
 from sqlalchemy import Select, func, select, true
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
 from pairmark.models.calibration.operating_point import nothing_guaranteed
@@ -40,7 +39,7 @@ from pairmark.service.blobs import Blobs
 from pairmark.service.datasets.data import LabelledData
 from pairmark.service.datasets.guarantees import expected_guarantee, list_guarantee, population_of
 from pairmark.service.datasets.held_out import rows_for
-from pairmark.service.db import Database, among, bump_revision
+from pairmark.service.db import Database, bump_revision, insert_into, name_filter
 from pairmark.service.errors import Conflict, CorruptArtefact, UnknownModel
 from pairmark.service.names import MAX_VERSION, PRODUCTION, ModelRef, VisibleNames, same_tenant, tenant_of
 from pairmark.service.settings import Settings
@@ -55,9 +54,10 @@ def find_model(session: Session, name: str, *, lock: bool = False) -> ModelRow |
 
 def ensure_model(session: Session, name: str, now: float) -> ModelRow:
     """The model of that name, made when there is none, locked until the transaction ends."""
-    insert = postgresql.insert if session.get_bind().dialect.name == "postgresql" else sqlite.insert
     row = {"id": secrets.token_hex(16), "name": name, "next_version": 1, "created_at": now}
-    session.execute(insert(ModelRow).values(row).on_conflict_do_nothing(index_elements=["name"]))
+    session.execute(
+        insert_into(session, ModelRow).values(row).on_conflict_do_nothing(index_elements=["name"])
+    )
     model = find_model(session, name, lock=True)
     assert model is not None
     return model
@@ -76,7 +76,7 @@ def add_calibration(
         # Whoever else enters one in the ledger waits here until this transaction ends.
         bump_revision(session)
         table, name = CalibrationLedger, session.get_one(ModelRow, model_id).name
-        of_tenant = among(same_tenant(name), table.model) if tenant_of(name) else true()
+        of_tenant = name_filter(same_tenant(name), table.model) if tenant_of(name) else true()
         last = select(func.max(table.number)).where(table.dataset_sha256 == row.dataset_sha256, of_tenant)
         entry = table(
             calibration_id=row.id,
@@ -93,7 +93,7 @@ def add_calibration(
 
 def models_with_versions(names: VisibleNames) -> Select[ModelRow]:
     """Models of ``names`` that have a version."""
-    return select(ModelRow).where(versions_of(ModelRow.id).exists(), among(names, ModelRow.name))
+    return select(ModelRow).where(versions_of(ModelRow.id).exists(), name_filter(names, ModelRow.name))
 
 
 def versions_of(model_id: Any) -> Select[ModelVersion]:

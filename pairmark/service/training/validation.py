@@ -313,7 +313,7 @@ class TrainingQueue(JobQueue):
         once = (
             None
             if idempotency_key is None
-            else Once(key=_among(idempotency_key, names), request_sha256=_digest(request))
+            else Once(key=_tenant_key(idempotency_key, names), request_sha256=_digest(request))
         )
 
         def prepare(session: Session) -> JobRow:
@@ -327,7 +327,7 @@ class TrainingQueue(JobQueue):
         return self.enqueue(prepare, once)
 
 
-def _among(key: str, names: VisibleNames) -> str:
+def _tenant_key(key: str, names: VisibleNames) -> str:
     """The key as it is stored: no other names give the same, and no key has a space."""
     if names.everything:
         return key
