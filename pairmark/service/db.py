@@ -301,7 +301,7 @@ def execute_change(session: Session, statement: Update | Delete) -> int:
     return int(session.execute(statement).rowcount)  # type: ignore[attr-defined]
 
 
-def insert_into(session: Session, table: Any) -> sqlite.Insert | postgresql.Insert:
+def insert_into(session: Session, table: Any) -> Any:
     """An insertion that may say what happens on a conflict, which is no part of SQL that every database shares."""
     return (sqlite if session.get_bind().dialect.name == "sqlite" else postgresql).insert(table)
 
