@@ -1,7 +1,5 @@
 """the name of a job's unlabelled rows"""
 
-from __future__ import annotations
-
 import sqlalchemy as sa
 from alembic import op
 

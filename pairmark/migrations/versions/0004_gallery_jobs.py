@@ -1,7 +1,5 @@
 """jobs that measure galleries"""
 
-from __future__ import annotations
-
 import sqlalchemy as sa
 from alembic import op
 from sqlalchemy.dialects import postgresql

@@ -1,7 +1,5 @@
 """workers that are alive"""
 
-from __future__ import annotations
-
 import sqlalchemy as sa
 from alembic import op
 

@@ -1,7 +1,5 @@
 """policies of models"""
 
-from __future__ import annotations
-
 import sqlalchemy as sa
 from alembic import op
 

@@ -1,7 +1,5 @@
 """backups under way, and those that were made"""
 
-from __future__ import annotations
-
 import sqlalchemy as sa
 from alembic import op
 

@@ -1,7 +1,5 @@
 """versions being loaded, and quarantine"""
 
-from __future__ import annotations
-
 import sqlalchemy as sa
 from alembic import op
 

@@ -1,7 +1,5 @@
 """keys that expire, are rotated and remember their last use; console sessions"""
 
-from __future__ import annotations
-
 import sqlalchemy as sa
 from alembic import op
 

@@ -1,7 +1,5 @@
 """why an alias was moved, in its history"""
 
-from __future__ import annotations
-
 import sqlalchemy as sa
 from alembic import op
 

@@ -1,7 +1,5 @@
 """calibrations of subjects of several samples, of versions and of galleries"""
 
-from __future__ import annotations
-
 import sqlalchemy as sa
 from alembic import op
 

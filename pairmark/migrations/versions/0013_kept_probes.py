@@ -1,7 +1,5 @@
 """galleries keep the probes of their calibrations, so that thresholds follow every write and erasure"""
 
-from __future__ import annotations
-
 import sqlalchemy as sa
 from alembic import op
 

@@ -1,7 +1,5 @@
 """a ledger of the versions that were calibrated on each dataset version"""
 
-from __future__ import annotations
-
 import sqlalchemy as sa
 from alembic import op
 from sqlalchemy.dialects import postgresql

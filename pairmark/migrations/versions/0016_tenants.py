@@ -1,7 +1,5 @@
 """tenants: their keys, quotas, and view of the audit log"""
 
-from __future__ import annotations
-
 import sqlalchemy as sa
 from alembic import op
 from sqlalchemy.dialects import postgresql

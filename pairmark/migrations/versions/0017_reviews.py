@@ -1,7 +1,5 @@
 """reviews: decisions that are kept, reviews of them, and what reviewers said"""
 
-from __future__ import annotations
-
 import sqlalchemy as sa
 from alembic import op
 from sqlalchemy.dialects.postgresql import JSONB

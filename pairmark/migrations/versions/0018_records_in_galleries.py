@@ -1,7 +1,5 @@
 """galleries of records: the columns of what they hold"""
 
-from __future__ import annotations
-
 import sqlalchemy as sa
 from alembic import op
 from sqlalchemy.dialects import postgresql

@@ -1,7 +1,5 @@
 """thresholds are not random: the ledger counts versions of a dataset version, and no people"""
 
-from __future__ import annotations
-
 import sqlalchemy as sa
 from alembic import op
 

@@ -1,7 +1,5 @@
 """no marks of versions being loaded, no quarantine"""
 
-from __future__ import annotations
-
 from alembic import op
 
 revision = "0020"

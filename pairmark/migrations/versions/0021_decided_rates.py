@@ -1,7 +1,5 @@
 """a model's policy lists the rates at which keys that may only decide are answered"""
 
-from __future__ import annotations
-
 import sqlalchemy as sa
 from alembic import op
 from sqlalchemy.dialects import postgresql

@@ -1,7 +1,5 @@
 """a calibration says how its inputs have moved"""
 
-from __future__ import annotations
-
 import sqlalchemy as sa
 from alembic import op
 

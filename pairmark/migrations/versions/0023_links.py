@@ -1,7 +1,5 @@
 """links of tables"""
 
-from __future__ import annotations
-
 import sqlalchemy as sa
 from alembic import op
 from sqlalchemy.dialects import postgresql

@@ -1,7 +1,5 @@
 """galleries have one version, and no evaluations"""
 
-from __future__ import annotations
-
 from alembic import op
 
 revision = "0024"

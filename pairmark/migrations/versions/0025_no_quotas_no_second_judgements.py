@@ -1,7 +1,5 @@
 """no quotas of tenants; reviews without second judgements and queues of uncertain pairs"""
 
-from __future__ import annotations
-
 import sqlalchemy as sa
 from alembic import op
 from sqlalchemy.dialects import postgresql

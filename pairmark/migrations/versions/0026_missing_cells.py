@@ -1,7 +1,5 @@
 """what a model decides of records that lack columns"""
 
-from __future__ import annotations
-
 import sqlalchemy as sa
 from alembic import op
 

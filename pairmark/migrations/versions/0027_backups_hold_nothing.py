@@ -1,7 +1,5 @@
 """backups hold no files any more: the last one is remembered"""
 
-from __future__ import annotations
-
 import sqlalchemy as sa
 from alembic import op
 

@@ -1,7 +1,5 @@
 """no jobs that calibrate galleries"""
 
-from __future__ import annotations
-
 from alembic import op
 
 revision = "0028"

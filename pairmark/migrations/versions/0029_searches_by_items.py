@@ -1,7 +1,5 @@
 """no calibrations of searches that compare subjects as wholes"""
 
-from __future__ import annotations
-
 from alembic import op
 
 revision = "0029"

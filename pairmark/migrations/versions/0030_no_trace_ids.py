@@ -1,7 +1,5 @@
 """no ids of W3C traces"""
 
-from __future__ import annotations
-
 from alembic import op
 
 revision = "0030"

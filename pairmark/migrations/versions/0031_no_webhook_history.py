@@ -1,7 +1,5 @@
 """webhook messages go once they are delivered or given up"""
 
-from __future__ import annotations
-
 from alembic import op
 
 revision = "0031"

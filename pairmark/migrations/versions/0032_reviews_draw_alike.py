@@ -1,7 +1,5 @@
 """reviews draw every decision of a kind with the same chance"""
 
-from __future__ import annotations
-
 from alembic import op
 
 revision = "0032"

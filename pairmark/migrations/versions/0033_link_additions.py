@@ -1,7 +1,5 @@
 """records that were put into links, before their files have them"""
 
-from __future__ import annotations
-
 import sqlalchemy as sa
 from alembic import op
 from sqlalchemy.dialects import postgresql

@@ -1,7 +1,5 @@
 """choices of columns that were asked for, which a restart works out again"""
 
-from __future__ import annotations
-
 import sqlalchemy as sa
 from alembic import op
 from sqlalchemy.dialects import postgresql

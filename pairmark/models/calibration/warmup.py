@@ -1,7 +1,5 @@
 """Compile the kernels of calibrations and operating points ahead of the first request."""
 
-from __future__ import annotations
-
 import contextlib
 
 import numpy as np
