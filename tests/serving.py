@@ -231,7 +231,7 @@ class JobThread(threading.Thread):
         """Renew the lease; once a cancelled job says how far it is, it ends."""
         while not is_done.wait(POLL_S):
             with suppress(PairmarkError):
-                if self._leases.renew(claim).cancel_requested:
+                if self._leases.renew(claim):
                     self._leases.cancelled(claim)
                     return
 

@@ -167,16 +167,16 @@ class Worker:
             try:
                 # First of all: what else is done here must not keep the lease waiting.
                 if time.monotonic() >= next_renewal:
-                    lease = self._leases.renew(claim)
+                    is_cancelled = self._leases.renew(claim)
                     next_renewal = time.monotonic() + renew_every
                 else:
-                    lease = self._leases.lease(claim)
-                if not lease.valid:
+                    is_cancelled = self._leases.is_cancelled(claim)
+                if is_cancelled is None:
                     # Superseded, or the child has just ended the job and is on its way out.
                     with suppress(subprocess.TimeoutExpired):
                         child.wait(timeout=_LEAVE_S)
                     return None
-                if stop.is_set() or lease.cancel_requested:
+                if stop.is_set() or is_cancelled:
                     return None
             except PairmarkError as error:
                 # While the database is away nobody can take the job over either, and writes stay fenced.
@@ -209,13 +209,13 @@ class Worker:
         word. ``wanting`` : the system ended processes for want of memory meanwhile."""
         if status:
             self._blobs.sweep()
-        lease = self._leases.lease(claim)
-        if not lease.valid:
+        is_cancelled = self._leases.is_cancelled(claim)
+        if is_cancelled is None:
             return _ENDS.get(status, "superseded")
         if limit_error is not None:
             self._leases.fail(claim, limit_error)
             return "failed"
-        if lease.cancel_requested:
+        if is_cancelled:
             self._leases.cancelled(claim)
             return "cancelled"
         if stopped:

@@ -131,8 +131,8 @@ def test_a_silent_workers_job_is_taken_over_and_its_writes_refused(deployment):
     expire(deployment, job.id)
     new = deployment.queue.leases.claim("other")
     assert (new.job_id, new.attempt) == (job.id, 2)
-    assert not deployment.queue.leases.renew(old).valid
-    assert deployment.queue.leases.renew(new).valid
+    assert deployment.queue.leases.renew(old) is None
+    assert deployment.queue.leases.renew(new) is False
     for write in (
         lambda: deployment.queue.leases.progress(old, fraction=0.5, stage="fitting"),
         lambda: deployment.queue.leases.log(old, "still here"),
@@ -163,7 +163,7 @@ def test_a_late_worker_of_this_machine_keeps_its_job_while_it_runs(deployment):
     claim = deployment.queue.leases.claim(name)
     expire(deployment, job.id)
     assert deployment.queue.leases.claim("other") is None
-    assert deployment.queue.leases.renew(claim).valid
+    assert deployment.queue.leases.renew(claim) is False
     # But not for ever: a process may hang.
     expire(deployment, job.id, 10 * deployment.settings.lease_s)
     assert deployment.queue.leases.claim("other").attempt == 2
@@ -208,7 +208,7 @@ def test_cancelling(deployment):
     claim = deployment.queue.leases.claim("a")
     asked = deployment.queue.cancel(running.id)
     assert (asked.state, asked.cancel_requested) == ("running", True)
-    assert deployment.queue.leases.lease(claim).cancel_requested
+    assert deployment.queue.leases.is_cancelled(claim)
     # A cancel that was answered holds: nothing is registered any more, even if the work is done.
     with pytest.raises(Fenced), deployment.db.write() as session:
         deployment.queue.leases.finish(claim, session, version=1)

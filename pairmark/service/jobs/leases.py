@@ -12,7 +12,6 @@ import math
 import socket
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from pydantic import BaseModel
@@ -59,14 +58,6 @@ class Claim(BaseModel, frozen=True):
     promote: str | None
     created_at: float
     task: Task = "training"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Lease:
-    """How a claim stands: still held, and whether somebody asked to cancel it."""
-
-    valid: bool
-    cancel_requested: bool
 
 
 T = TypeVar("T")
@@ -156,18 +147,18 @@ class Leases:
             raise Fenced(f"attempt {attempt} at job {job_id} is no longer held")
         return _claim(row, row.worker)
 
-    def renew(self, claim: Claim) -> Lease:
-        """Renew the claim's lease, note that its worker is alive, and see whether the claim still stands."""
+    def renew(self, claim: Claim) -> bool | None:
+        """Renew the claim's lease, and note that its worker is alive; returns what `is_cancelled` does."""
         with self._db.write() as session:
             now = self._db.now(session)
             _mark_worker(session, claim.worker, claim.job_id, now)
             renewal = _fenced_update(claim).values(lease_until=now + self._settings.lease_s)
-            return _lease(session.scalar(renewal.returning(JobRow.cancel_requested)))
+            return session.scalar(renewal.returning(JobRow.cancel_requested))
 
-    def lease(self, claim: Claim) -> Lease:
-        """See whether the claim still stands, without writing."""
+    def is_cancelled(self, claim: Claim) -> bool | None:
+        """Whether somebody asked to cancel the job; None where the claim no longer stands. Writes nothing."""
         with self._db.read() as session:
-            return _lease(session.scalar(select(JobRow.cancel_requested).where(*_where_held(claim))))
+            return session.scalar(select(JobRow.cancel_requested).where(*_where_held(claim)))
 
     def progress(
         self, claim: Claim, *, fraction: float, stage: str, message: str = "", event: bool = True
@@ -344,11 +335,6 @@ def _write(session: Session, claim: Claim, values: dict[str, Any], *, uncancelle
         change = change.where(JobRow.cancel_requested.is_(False))
     if not execute_change(session, change):
         raise Fenced(f"attempt {claim.attempt} at job {claim.job_id} is no longer held")
-
-
-def _lease(cancel_requested: bool | None) -> Lease:
-    """What a look at a job that is still held says; None: it is not."""
-    return Lease(valid=cancel_requested is not None, cancel_requested=bool(cancel_requested))
 
 
 def _taking_update(job_id: str | None, now: float) -> Update:
