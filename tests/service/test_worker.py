@@ -18,9 +18,9 @@ import pytest
 from sklearn.datasets import load_digits
 
 from pairmark.service.audit.log import AuditLog
-from pairmark.service.worker import Worker
 from pairmark.service.processes import child_environment, return_memory
 from pairmark.service.settings import Settings
+from pairmark.service.worker import Worker
 from tests.service.test_queue import expire
 from tests.serving import PAIRMARK, children_of, ended, until
 

@@ -172,7 +172,9 @@ class Links:
     def page(self, limit: int, cursor: str | None, names: VisibleNames) -> Page[LinksOut]:
         """Link jobs, newest first."""
         after, mark = start_of(limit, cursor, float, str), (LinkRow.created_at, LinkRow.id)
-        query = WITH_STATE.where(name_filter(names, LinkRow.name)).order_by(*(column.desc() for column in mark))
+        query = WITH_STATE.where(name_filter(names, LinkRow.name)).order_by(
+            *(column.desc() for column in mark)
+        )
         if after is not None:
             query = query.where(tuple_(*mark) < tuple_(*after))
         with self._db.read() as session:
