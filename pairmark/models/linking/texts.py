@@ -3,9 +3,10 @@
 A record is the words of all its cells, each worth what its rarity says. Candidates are the ten records that share most
 words and trigrams with each, the rarest first; their score is the cosine of their words. A code (letters and digits
 mixed, or five digits, without the punctuation in it) that few records have names the thing: records that share one are
-halfway nearer to 1, and those whose codes are all others score half, unless one begins with the other. Links are pairs
-that are each other's best, or the best of one that is nearly the best of the other; what share of them is false,
-nothing here can tell.
+halfway nearer to 1, and those whose codes are all others score half, unless one begins with the other. Two tables may
+write one code so: their records are a quarter nearer to 1 then, while in one table these are variants of a thing. Links
+are pairs that are each other's best, or the best of one that is nearly the best of the other; what share of them is
+false, nothing here can tell.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _GRAM_CHARS, _MOST_GRAMS = 400, 20_000_000
 """The longest texts whose trigrams count, and of how many characters of all rows, about."""
 _FEW, _LEAST_CODE, _LEAST_NUMBER = 20, 4, 5
 """Records that may have a code; the fewest characters of one, and digits of one that is a number."""
-_NEARLY = 0.9
+_NEARLY, _BEGUN = 0.9, 0.25
 _LEAST_NORM, _PAIRS_AT_ONCE = 1e-12, 65_536
 _AHEAD, LEAST_SCORE = 0.1, 0.2
 """By how much the best must be ahead of the next on both sides to be linked below the cut; no link scores less."""
@@ -122,7 +123,7 @@ def link_texts(
     is_alone : of each table, whether none of its rows can be linked to another of it.
     cut : links score above it. one_to_one : links are each other's best.
     """
-    terms = Terms.of(words, numbers)
+    terms = Terms.of(words, numbers, begun=_BEGUN if is_alone.all() else 0.0)
     a, b = terms.keys.pairs(tables, is_alone, _MOST_POSTINGS, _COMMON)
     score = terms.scores(a, b)
     return TextLinks(terms, a, b, score, _links(a, b, score, tables.size, cut, one_to_one))
@@ -130,15 +131,18 @@ def link_texts(
 
 class Terms(NamedTuple):
     """Terms of rows, words and trigrams, and which of them are codes that few have; numbers of codes, ``longer``, which
-    begin with others, ``shorter``."""
+    begin with others, ``shorter``; by which part of the way to 1 records of such two are nearer: ``begun``."""
 
     keys: RankedKeys
     is_code: Bool
     longer: Int64
     shorter: Int64
+    begun: float
 
     @classmethod
-    def of(cls, words: Sequence[str], numbers: Sequence[str], queries: Int64 | None = None) -> Terms:
+    def of(
+        cls, words: Sequence[str], numbers: Sequence[str], queries: Int64 | None = None, begun: float = 0.0
+    ) -> Terms:
         """Terms of rows, by their words and numbers; of all rows, or those that the rows ``queries`` have."""
         n = len(words)
         texts = _with_plain_codes("\n".join(words)).split("\n") if n else []
@@ -159,7 +163,8 @@ class Terms(NamedTuple):
         ranked = RankedKeys.of(keys, rows, n)
         is_rare = ranked.counts <= min(_FEW, max(n // 100, _LEAST_CODE))
         codes = is_rare & np.isin(ranked.keys, cells.hashes[is_code] & ~np.int64(1))
-        return cls(ranked, codes, *_begun(cells, np.flatnonzero(is_code), ranked.keys, np.flatnonzero(codes)))
+        pairs = _begun(cells, np.flatnonzero(is_code), ranked.keys, np.flatnonzero(codes))
+        return cls(ranked, codes, *pairs, begun)
 
     def nearest(self, rows: Int64, tables: Int64, is_alone: Bool, n_nearest: int) -> Int64:
         """`RankedKeys.nearest`: no rule of candidates has a say in it."""
@@ -178,7 +183,7 @@ class Terms(NamedTuple):
         is_begun = (_products(codes, shorter, a, b) > 0) | (_products(shorter, codes, a, b) > 0)
         has_code = np.diff(codes.indptr) > 0
         is_other = has_code[a] & has_code[b]
-        scores = [(1 + score) / 2, score, score / 2]
+        scores = [(1 + score) / 2, score + self.begun * (1 - score), score / 2]
         return np.asarray(np.select([is_shared, is_begun, is_other], scores, score))
 
     def _matrix(self, weights: NDArray[Any]) -> Any:

@@ -240,6 +240,7 @@ def link(
             frequencies={name: path.name[:200] for name, path in frequency_files.items()} or None,
         )
         path = paths.get("output", folder / "links.csv")
+        is_kept = out is not None and not out.startswith(outputs.ELSEWHERE)
         state = folder / "kept"
         state.mkdir()
         with output.progress_bar("linking") as progress, listening(progress):
@@ -257,6 +258,7 @@ def link(
                     keep=rules,
                 ),
                 folder=state,
+                resolves=is_kept,
                 asking=_answers if judge else None,
                 say=output.say,
                 truth=truth,
@@ -280,7 +282,7 @@ def link(
                 facts["changed"] = (
                     ", ".join(f"{n:,} entities {change}" for change, n in changes) or "no entity"
                 )
-        if out is not None and not out.startswith(outputs.ELSEWHERE):
+        if is_kept:
             facts["state"] = f"{outputs.keep_state(state, path)}, for --previous {path}"
         written = [(target, paths[name]) for name, target in targets.items() if target is not None]
         if merged is not None:

@@ -241,6 +241,7 @@ def link_files(
     *,
     outputs: Outputs,
     folder: Path | None = None,
+    resolves: bool = True,
     asking: Asking | None = None,
     say: Say = print,
     truth: str | None = None,
@@ -250,7 +251,7 @@ def link_files(
 
     Parameters
     ----------
-    folder : an empty folder for `write_folder`: what later runs and explanations take.
+    folder, resolves : an empty folder for `write_folder`: what later runs and explanations take.
     asking : asks a person about pairs: for labels where they are needed, about links drawn at random, and with
         ``request.recall`` about records drawn at random.
     truth : a column that says which records are the same, which is not compared then; or a file of pairs.
@@ -262,7 +263,9 @@ def link_files(
         if run.doubts is None:
             if folder is not None:
                 is_later = options.get("previous") is not None
-                write_folder(run.connection, folder, run.linking, run.tables, again=is_later)
+                write_folder(
+                    run.connection, folder, run.linking, run.tables, again=is_later, resolves=resolves
+                )
             names: list[str] = []
             if outputs.whole or in_column:
                 limits = FileLimits.of(settings, sum(path.stat().st_size for path in files))
@@ -282,7 +285,7 @@ def link_files(
         learned = judging.learn(asking(pairs), judging.kinds_of(run.connection, run.tables), say)
     again = scratch / "again"
     again.mkdir()
-    options |= {"learned": learned, "asking": asking, "say": say, "truth": truth}
+    options |= {"learned": learned, "resolves": resolves, "asking": asking, "say": say, "truth": truth}
     return link_files(files, again, settings, request, outputs=outputs, folder=folder, **options)
 
 

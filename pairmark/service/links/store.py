@@ -192,9 +192,10 @@ def write_folder(
     *,
     again: bool,
     link_id: str | None = None,
+    resolves: bool = True,
 ) -> None:
     """Write what was found; ``again`` : with what changed since the job before; ``link_id`` : of the job whose folder
-    it is, which nobody else's equals."""
+    it is, which nobody else's equals; ``resolves`` : whether new records are looked for in it."""
     rules = (*linking.constraints.must, linking.constraints.never)
     # Columns that no model compares, of which somebody said what they must or never have in common.
     beside = sorted({int(column[1:]) for rule in rules for column in rule} - {*linking.places})
@@ -240,5 +241,5 @@ def write_folder(
         f"FROM ({_CHANGES})" + ("" if again else " LIMIT 0")
     )
     connection.execute("CREATE TABLE person_statements AS FROM before_statements")
-    write_results(connection, folder, with_index=linking.model is not None)
+    write_results(connection, folder, with_index=resolves and linking.model is not None)
     (folder / FITTED).write_text(json.dumps(fitted))

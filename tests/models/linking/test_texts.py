@@ -79,12 +79,15 @@ def test_codes_are_one_with_and_without_punctuation(mark):
     assert (found.b - found.a)[found.is_link].tolist() == [n] * n
 
 
-def test_a_code_that_begins_with_another_is_no_other_unless_a_number_goes_on():
+@pytest.mark.parametrize("across", [False, True])
+def test_a_code_that_begins_with_another_is_no_other_unless_a_number_goes_on(across):
     rest = [f"{word} thing" for word in WORDS]
     texts = ["red kettle xk210", "red kettle xk210b", "red kettle xk2105", *rest]
-    found = link_texts(texts, [""] * len(texts), np.zeros(len(texts), dtype=np.int64), np.array([False]))
+    tables = np.minimum(np.arange(len(texts)), 1) * across
+    found = link_texts(texts, [""] * len(texts), tables, np.full(1 + across, across))
     score = dict(zip(zip(found.a.tolist(), found.b.tolist(), strict=True), found.score, strict=True))
-    assert score[0, 1] == pytest.approx(2 * score[0, 2])
+    cosine = 2 * score[0, 2]
+    assert score[0, 1] == pytest.approx(cosine + (1 - cosine) / 4 if across else cosine)
 
 
 def test_several_partners_are_kept_unless_one_to_one_is_asked():
