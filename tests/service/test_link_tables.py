@@ -184,11 +184,33 @@ def test_numbers_are_paired_by_their_distribution_however_they_are_written(
 
 def test_a_full_name_is_paired_with_the_given_names_and_surnames_of_another_table(tmp_path: Path) -> None:
     rows = people(30)
-    whole = [["child", "geboren"], *([f"{row['last'].upper()}, {row['first']}", row["born"]] for row in rows)]
+    # Towns of one word may be taken for last names.
+    whole = [
+        ["child", "geboren", "c3"],
+        *([f"{row['last'].upper()}, {row['first']}", row["born"], f"{row['last']}town"] for row in rows),
+    ]
     found, cells = read(tmp_path, table(rows, ("first", "last", "born")), whole)
     assert {(field.name, field.kind) for field in found.fields} == {("first last", "name"), ("born", "date")}
     assert all(of[:30] == of[30:] for of in cells.values())
-    assert not any("is not compared" in note for note in found.notes)
+    assert not any("is not compared" in note for note in found.notes if "'c3'" not in note)
+
+
+def test_what_one_table_writes_in_a_way_of_its_own_is_paired_with_plain_cells(tmp_path: Path) -> None:
+    rows = people(60)
+    written = [["c1", "c2", "c3"]]
+    for at, row in enumerate(rows):
+        row["amount"] = str(at * 997 + 500)
+        born = datetime.date.fromisoformat(row["born"])
+        amount = f"{int(row['amount']):,}".replace(",", " ")
+        written.append([row["phone"].lstrip("0"), f"{born:%d.%m.%Y} г.", amount])
+        row["phone"] = f"+49 {row['phone'][1:3]} {row['phone'][3:]}"
+    found, cells = read(tmp_path, table(rows, ("phone", "born", "amount")), written)
+    assert {(field.name, field.kind) for field in found.fields} == {
+        ("phone", "phone"),
+        ("born", "date"),
+        ("amount", "number"),
+    }
+    assert all(of[:60] == of[60:] for of in cells.values())
 
 
 @pytest.mark.parametrize("alike", [(), ("price",)], ids=["no column alike", "one column alike"])

@@ -24,11 +24,13 @@ _FARTHEST, _FEWEST_NUMBERS, _ALIKE = 0.2, 50, 0.4
 """How far the distributions of two columns of numbers are apart at most, of how many numbers; and how near they are if
 they plainly hold the same."""
 _WORDS = frozenset({"name", "given", "surname", "text", "category", "city", "company", "id"})
+_PLAIN_KINDS = _WORDS | {"number"}
 _NUMBERS, _CODES = frozenset({"number", "degrees"}), frozenset({"number", "id"})
+"""Kinds that cells may be taken for one in the place of another, or of any other."""
 _LEAST_CODE = 5
 """Characters of codes that one table has as numbers, without the zeros before them."""
 _SILENT = _NUMBERS | {"boolean"}
-"""Kinds that cells may be taken for one in the place of another; kinds of which strangers share values."""
+"""Kinds of which strangers share values."""
 
 
 class Held(NamedTuple):
@@ -68,18 +70,18 @@ def pair_columns(left: Mapping[str, Held], right: Mapping[str, Held]) -> dict[tu
     columns = [[*left.values()], [*right.values()]]
     kinds = [[column.kind for column in table] for table in columns]
     alike = {
-        (column, other): kind if kind == called else "id" if {kind, called} == _CODES else "text"
+        (column, other): common
         for column, kind in enumerate(kinds[0])
         for other, called in enumerate(kinds[1])
-        if kind == called or {kind, called} <= _WORDS or {kind, called} in (_NUMBERS, _CODES)
+        if (common := _kind_of(kind, called)) is not None
     }
     forms = cache(lambda side, column, kind: _forms(kind, columns[side][column].cells))
-    numbers = cache(lambda side, column: _numbers(kinds[side][column], columns[side][column].cells))
+    numbers = cache(lambda side, column, kind: _numbers(kind, columns[side][column].cells))
     words = cache(lambda side, column: _words(columns[side][column].cells))
     by_values, by_words, by_numbers = np.zeros((3, len(left), len(right)))
     for (column, other), kind in alike.items():
-        if {kinds[0][column], kinds[1][other]} <= _NUMBERS:
-            by_numbers[column, other] = _nearness(numbers(0, column), numbers(1, other))
+        if kind in _NUMBERS:
+            by_numbers[column, other] = _nearness(numbers(0, column, kind), numbers(1, other, kind))
         elif kind not in _SILENT:
             pair = forms(0, column, kind), forms(1, other, kind)
             if {kinds[0][column], kinds[1][other]} == _CODES:
@@ -119,6 +121,20 @@ def pair_columns(left: Mapping[str, Held], right: Mapping[str, Held]) -> dict[tu
     )
 
 
+def _kind_of(kind: str, other: str) -> str | None:
+    """By which kind's forms two columns are held against each other; None: they do not hold the same.
+
+    What one table writes in a way of its own may be plain in the other: phones without marks, streets with towns.
+    """
+    both = {kind, other}
+    special = [*(both - _PLAIN_KINDS)]
+    if len(both) == 1 or (len(special) == 1 and special[0] not in _SILENT):
+        return special[0] if special else kind
+    if both == _NUMBERS:
+        return "degrees"
+    return "id" if both == _CODES else "text" if both <= _WORDS else None
+
+
 def _best(shares: Float64, least: float, near: float = 0.5) -> list[tuple[int, int]]:
     """Where shares are the largest of their row and their column, and no other is near them."""
     is_near = [shares >= near * shares.max(axis=axis, keepdims=True, initial=0) for axis in (0, 1)]
@@ -130,8 +146,12 @@ def _best(shares: Float64, least: float, near: float = 0.5) -> list[tuple[int, i
 
 
 def _forms(kind: str, cells: Sequence[str | None]) -> frozenset[str]:
-    of = KINDS[kind].form
+    of = _plain_text if kind == "text" else KINDS[kind].form
     return frozenset(form for cell in {*cells} if cell and (form := of(cell)) is not None)
+
+
+def _plain_text(cell: str) -> str | None:
+    return " ".join(words_of(fold_cell(cell) or "")) or None
 
 
 def _share_of_values(one: frozenset[str], other: frozenset[str], coverage: float, of_other: float) -> float:

@@ -12,7 +12,7 @@ false, nothing here can tell.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -21,7 +21,7 @@ from scipy.sparse import csr_array
 
 from pairmark.models.core.arrays import Bool, Float64, Int64
 from pairmark.models.records.comparators import tokenize_texts
-from pairmark.models.records.compare import LinkField
+from pairmark.models.records.compare import LinkField, register
 from pairmark.models.records.kernels import tokens
 from pairmark.models.records.kernels.tokens import Cells
 from pairmark.models.records.neighbors import RankedKeys, cell_keys
@@ -90,18 +90,20 @@ def texts_or_columns(connection: duckdb.DuckDBPyConnection, fields: Sequence[Lin
 def read_texts(
     connection: duckdb.DuckDBPyConnection, fields: Sequence[LinkField]
 ) -> tuple[list[str], list[str]]:
-    """Of each row of ``hashes``, from ``source(row, c0, ...)``, its words, and its numbers and dates."""
+    """Of each row of ``hashes``, from ``source(row, c0, ...)``, its words, and its numbers and dates in one writing."""
+    register(connection)
     plain = [number for number, field in enumerate(fields) if field.kind not in ("number", "date", "boolean")]
 
-    def joined(columns: Sequence[int]) -> str:
-        cells = ", ".join(f"left(c{number}, {_MOST_CHARS})" for number in columns)
-        return (
-            f"regexp_replace(lower(strip_accents(concat_ws(' ', '', {cells or 'NULL'}))), '\\s+', ' ', 'g')"
-        )
+    def joined(cells: Iterable[str]) -> str:
+        every = ", ".join(["''", *cells])
+        return f"regexp_replace(lower(strip_accents(concat_ws(' ', {every}))), '\\s+', ' ', 'g')"
 
-    others = [number for number in range(len(fields)) if number not in plain]
+    words = (f"left(c{number}, {_MOST_CHARS})" for number in plain)
+    others = (
+        field.definition.normal(f"c{number}") for number, field in enumerate(fields) if number not in plain
+    )
     rows = connection.execute(
-        f"SELECT {joined(plain)}, {joined(others)} FROM source SEMI JOIN hashes USING (row) ORDER BY row"
+        f"SELECT {joined(words)}, {joined(others)} FROM source SEMI JOIN hashes USING (row) ORDER BY row"
     ).fetchall()
     return [row[0] for row in rows], [row[1] for row in rows]
 

@@ -29,7 +29,8 @@ DateFormat = Literal[
 DATE_FORMATS: tuple[DateFormat, ...] = get_args(DateFormat)
 MAX_CELL = 32_768
 """Characters of a cell."""
-TRUE, FALSE = frozenset({"true", "yes", "t", "y", "1"}), frozenset({"false", "no", "f", "n", "0"})
+TRUE = frozenset({"true", "yes", "t", "y", "1", "ja", "j", "oui", "si", "sì", "sí", "tak"})
+FALSE = frozenset({"false", "no", "f", "n", "0", "nein", "non", "nie"})
 
 NUL = "holds the character NUL (0), which no database keeps; expected text without it"
 
@@ -42,13 +43,20 @@ _EPOCH = datetime.date(1970, 1, 1).toordinal()
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _CENTURY_TURNS = 69
 """Two-digit years from here on are of the 1900s, others of the 2000s, as POSIX has it."""
-BEFORE = "[$€£¥]|usd|eur|gbp"
-AFTER = "[%$€£¥]|usd|eur|gbp|kg|mg|g|lbs?|oz|km|cm|mm|mi|m|ft|in|ml|l|tb|gb|mb|ghz|mhz|kw|w|v|mah|hrs?|h|min|sec|s"
+BEFORE = "[$€£¥₽₹₺]|usd|eur|gbp|chf|pln|sek|nok|dkk|czk|huf"
+AFTER = "|".join(
+    [
+        "%",
+        BEFORE,
+        "z[łl]|k[čc]|kr|kg|mg|g|lbs?|oz|km|cm|mm|mi|m|ft|in|ml|l",
+        "tb|gb|mb|ghz|mhz|kw|w|v|mah|hrs?|h|min|sec|s",
+    ]
+)
 _MEASURED = re.compile(
     rf"(?P<before>{BEFORE})?\s*(?P<amount>[+-]?(?:\d{{1,3}}(?:,\d{{3}})+|\d+)(?:\.\d+)?)\s*(?P<after>{AFTER})?",
     re.IGNORECASE,
 )
-DECIMAL_COMMA = re.compile(r"[-+]?\d+(?:[. ]\d{3})*,\d{1,2}(?!\d)")
+DECIMAL_COMMA = re.compile(r"[-+]?\d+(?:[. ]\d{3})*,(?:\d{1,2}|\d{4,})(?!\d)")
 """A number as half of Europe writes it; it also looks like a place of whole degrees."""
 _CLOCK = re.compile(r"(?:(\d{1,3}):)?(\d{1,3}):([0-5]\d)")
 CLOCK, THOUSANDS = "m:ss", ","

@@ -31,7 +31,8 @@ _HEADERS = {
     "postcode": "(?:.* )?(?:zip|zip ?code|post ?code|postal ?code|plz|postleitzahl|cp|cap|codigo postal|code postal|"
     "postnr|postnummer|kod pocztowy|pincode)",
     "street": "(?:.* )?(?:street|address|addr|addres|strasse|str|adresse|rue|calle|via|indirizzo|direccion|ulica|"
-    "straat|adres|street (?:no|num|number|nr)|house ?(?:no|num|number|nr)|hausnummer|hausnr)(?: ?[0-9]| line [0-9])?",
+    "straat|adres|anschrift|street (?:no|num|number|nr)|house ?(?:no|num|number|nr)|hausnummer|hausnr)"
+    "(?: ?[0-9]| line [0-9])?",
     "city": "(?:.* )?(?:city|town|suburb|ort|stadt|wohnort|ville|ciudad|citta|comune|locality|municipality|county|"
     "state|province|region|bundesland|canton|kanton|district|plaats|miasto|village)",
     "company": "(?:.* )?(?:company|firm|firma|organi[sz]ation|employer|business|vendor|supplier|manufacturer|"
@@ -65,7 +66,9 @@ _LETTERED_POSTCODE = re.compile(
     r"[a-z]{1,2}\d[a-z\d]? ?\d[a-z]{2}|[a-z]\d[a-z] ?\d[a-z]\d|\d{4} ?[a-z]{2}|[a-z]{1,2}-\d{4,5}"
 )
 _FIRM = re.compile(rf"[^\W\d]{{2,}}\b.*\W(?:{'|'.join(sorted(LEGAL_FORMS))})\b.{{0,12}}")
-_AMOUNT = re.compile(rf"(?:(?:{BEFORE}) ?)?(?:{DECIMAL_COMMA.pattern}|\d+)(?: ?(?:{AFTER}))?")
+_AMOUNT = re.compile(
+    rf"(?:(?:{BEFORE}) ?)?(?:{DECIMAL_COMMA.pattern}|[1-9]\d{{0,2}}(?: \d{{3}})+|\d+(?:\.\d+)?)(?: ?(?:{AFTER}))?"
+)
 _DEGREES = re.compile(r"[-+]?\d{1,3}[.,]\d{3,}")
 """Of a place; a breadth or a length in other units is hardly so exact."""
 _LETTERS = re.compile(r"[^\W\d_]+")
@@ -212,9 +215,12 @@ def link_kind(name: str, type: str, cells: Sequence[str], n: int) -> str:
     several = sum(len(words_of(text)) > 1 for text in column.texts) / max(len(column.texts), 1)
     if named in ("given", "surname", "city", "id", "street", "postcode", "company", "phone"):
         return named
-    if type == "text" and column.share(_AMOUNT) >= _MOSTLY and any("," in text for text in column.texts):
-        return "number"
     if type == "text":
+        n_digits = {sum(map(str.isdigit, text)) for text in column.texts}
+        if column.share(_AMOUNT) >= _MOSTLY and (
+            len(n_digits) > 2 or any("," in text for text in column.texts)
+        ):
+            return "number"
         short = sum(map(_is_code, column.texts))
         return (
             "id"

@@ -472,7 +472,7 @@ def _pair_columns(sides: Sequence[_Side], by_name: Sequence[Sequence[str]]) -> d
     )
     for side, columns, others in zip(sides, (left, right), (right, left), strict=True):
         for whole, (parts, held) in joined_names(columns, side.n).items():
-            if any(column.kind == "surname" for column in others.values()):
+            if all(column.kind != "name" for column in others.values()):
                 continue
             side.joined[whole], side.kinds[whole], side.cells[whole] = parts, held.kind, tuple(held.cells)
             columns[whole] = held

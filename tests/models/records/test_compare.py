@@ -82,6 +82,9 @@ CASES = {
         ("July 24, 1974", "24-Jul-74", EQUAL),
         ("1974-07-24 00:00:00", "24. 07. 1974", EQUAL),
         ("1974-07-24T00:00:00Z", "'1974-07-24", EQUAL),
+        ("24.07.1974 г.", "24071974", EQUAL),
+        ("1974年7月24日", "19740724", EQUAL),
+        ("20.11.1974", "20111974", EQUAL),
         ("1974-03-07", "1974-07-03", CLOSE),
         ("1974-07-24", "1974-07-25", CLOSE),
         ("1974-07-24", "1975-07-25", WEAK),
@@ -93,9 +96,16 @@ CASES = {
         ("0012345", "12345", EQUAL),
         ("123456", "123457", CLOSE),
         ("DE 123 456 789", "123456789", WEAK),
+        ("4.00639E+12", "4006390000001", MISSING),
         ("123456", "654321", APART),
     ],
-    "number": [("12.50", "12.5", EQUAL), ("100", "100.5", CLOSE), ("100", "95.5", WEAK), ("100", "7", APART)],
+    "number": [
+        ("12.50", "12.5", EQUAL),
+        ("12 345 678", "12345678 zł", EQUAL),
+        ("100", "100.5", CLOSE),
+        ("100", "95.5", WEAK),
+        ("100", "7", APART),
+    ],
     "degrees": [
         ("52.51627", "52,5163", EQUAL),
         ("-0.1276", "-0.1262", CLOSE),
@@ -104,6 +114,9 @@ CASES = {
     ],
     "text": [
         ("Blue\u200b lamp", "blue lamp", EQUAL),
+        ("<b>Salt and S&uuml;ß</b>&nbsp;<br/>", "salt and süss", EQUAL),
+        ("📍 Berlin ✨", "berlin", EQUAL),
+        ("@zoe.m", "zoe.m", EQUAL),
         ("red wooden table two chairs", "wooden table two chairs", CLOSE),
         ("lamp", "chair", APART),
     ],
@@ -112,7 +125,12 @@ CASES = {
         ("a@x.com | b@x.com", "b@x.com", EQUAL),
         ("030 1234567", "089 9876543", APART),
     ],
-    "boolean": [("yes", "TRUE", EQUAL), ("yes", "no", APART)],
+    "boolean": [("yes", "TRUE", EQUAL), ("ja", "1", EQUAL), ("nein", "N", EQUAL), ("yes", "no", APART)],
+    "legal_form": [
+        ("Acme GmbH & Co. KG", "Acme KG", WEAK),
+        ("Acme Ltd", "Acme Limited", EQUAL),
+        ("Acme AG", "Acme GmbH", APART),
+    ],
 }
 
 

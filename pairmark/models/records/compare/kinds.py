@@ -210,7 +210,8 @@ _SAME_NAME, _NAME_CLOSE = f"({_same(_NAME)} AND {_within('{a}', _NAME)} <> '')",
 _STREET_CLOSE = f"({_same(_FIRST)} AND {_NAME_CLOSE})"
 _STREET_WEAK = f"({_SAME_NAME} OR ({_NAME_CLOSE} AND {_within(_ONE_EDIT, _FIRST)}))"
 # With its country before it, or the last digits alone.
-_ID_CLOSE, _ID_WEAK = f"({_LEAST} > 4 AND {_ONE_EDIT})", f"({_LEAST} > 5 AND ends_with({_LONG}, {_SHORT}))"
+_ENDS = f"ends_with({_LONG}, {_SHORT})"
+_ID_CLOSE, _ID_WEAK = f"({_LEAST} > 4 AND {_ONE_EDIT})", f"({_LEAST} > 5 AND {_ENDS})"
 _AREA = f"({_LEAST} > 3 AND left({{a}}, 3) = left({{b}}, 3))"
 _SWAPPED = (
     "(left({a}, 4) = left({b}, 4) AND substr({a}, 6, 2) = substr({b}, 9, 2) "
@@ -231,7 +232,7 @@ _EVERY = (
     ColumnKind(
         "company", "company", normal.company, "company", _COMPANY_CLOSE, _COMPANY_WEAK, ("left({a}, 5)",)
     ),
-    ColumnKind("legal_form", "legal", normal.legal_form, "same"),
+    ColumnKind("legal_form", "legal", normal.legal_form, "same", weak=_ENDS),
     ColumnKind("phone", "phone", normal.phone, "phone", _PHONE_CLOSE, further=("right({a}, 7)",)),
     ColumnKind("email", "email", normal.email, "email", _EMAIL_CLOSE, _EMAIL_WEAK, _LOCAL_KEYS),
     ColumnKind("web", "web", normal.web, "web", _WEB_CLOSE, _WEB_WEAK, (_FIRST.format("a"),)),

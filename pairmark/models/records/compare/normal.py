@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import datetime
+import html
 import re
 import unicodedata
+from itertools import pairwise
 
 from pairmark.models.core.inputs import is_placeholder
-from pairmark.models.records.cells import DECIMAL_COMMA, measured_of
+from pairmark.models.records.cells import DECIMAL_COMMA, FALSE, TRUE, measured_of
 from pairmark.models.records.compare.words import (
     CO_DOMAINS,
     COMPANY_WORDS,
@@ -28,14 +30,18 @@ PART = "|"
 VALUE = "\x1f"
 """Between several values of a cell."""
 _INVISIBLE = re.compile(
-    "[\x00-\x08\x0e-\x1f\x7f\xad\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff\ufe0f]"
+    "[\x00-\x08\x0e-\x1f\x7f\xad\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff\ufe0f"
+    # Pictures are seen, and say nothing.
+    "\u2600-\u27bf\U0001f000-\U0001faff]"
 )
-_QUOTE = re.compile("^['\u2018\u2019`]+(?=\\S)")
+_MARKUP, _ENTITY = re.compile(r"</?[a-zA-Z][^<>]{0,200}>"), re.compile(r"&#?\w{1,8};")
+_QUOTE = re.compile("^['\u2018\u2019`@#]+(?=\\S)")
 _ACCENTED = re.compile("[a-z\u0370-\u03ff]")
 _LETTERS = str.maketrans({"ø": "o", "đ": "d", "ł": "l", "æ": "ae", "œ": "oe", "ð": "d", "þ": "th", "ı": "i"})
 _WORD, _APOSTROPHE = re.compile(r"[^\W_]+"), re.compile("(?<=\\w)['\u2018\u2019`\u00b4](?=\\w)")
 _DIPHTHONG = re.compile("(?<=[aou])e(?![aeiou])")
-_WHOLE = re.compile(r"(?<=\d)\.0+$")
+_WHOLE, _SCIENTIFIC = re.compile(r"(?<=\d)\.0+$"), re.compile(r"\d(?:[.,]\d+)?e\+\d{1,2}")
+_BLANKS = re.compile(r"(?<=\d) (?=\d{3}(?!\d))")
 _EXTENSION = re.compile(r"\s*(?:ext\.?|extension|durchwahl|x)\s*\d{1,5}$")
 _TAG, _SCHEME, _AFTER_HOST = re.compile(r"\+[^@]*(?=@)"), re.compile(r"^\w+:(?://)?"), re.compile(r"[/?#:].*")
 _INITIALS = re.compile(r"\b(\w)\.(?=\w\b)|(?<=\b\w)\.")
@@ -46,8 +52,10 @@ _SEPARATOR = re.compile(r"\s*[;|\n]\s*|\s*,\s+|\s+/\s+|\s*/\s*(?=[\w.+-]+@)")
 
 
 def clean_cell(cell: str) -> str:
-    """A cell without marks that nobody sees, spaces around it, or the apostrophe of a spreadsheet."""
-    text = cell
+    """A cell without tags of HTML, marks that say nothing, spaces around it, or what stands before a text in spreadsheets and of handles."""
+    text = _MARKUP.sub(" ", cell) if "<" in cell else cell
+    if "&" in text and _ENTITY.search(text):
+        text = html.unescape(text)
     if not text.isascii() or not text.isprintable():
         text = _INVISIBLE.sub("", text)
         text = unicodedata.normalize("NFKC", text)
@@ -170,9 +178,11 @@ def postcode(cell: str) -> str | None:
 
 
 def identifier(cell: str) -> str | None:
-    """Letters and digits, without zeros before them that spreadsheets lose."""
+    """Letters and digits, without zeros before them that spreadsheets lose; None for ``4.00639E+12``, which was one."""
     plain = fold_cell(cell)
-    return plain and ("".join(_WORD.findall(_WHOLE.sub("", plain))).lstrip("0") or plain)
+    if plain is None or _SCIENTIFIC.fullmatch(plain):
+        return None
+    return "".join(_WORD.findall(_WHOLE.sub("", plain))).lstrip("0") or plain
 
 
 def number(cell: str) -> str | None:
@@ -181,6 +191,7 @@ def number(cell: str) -> str | None:
     if plain is None:
         return None
     point = DECIMAL_COMMA.sub(lambda found: re.sub("[. ]", "", found[0]).replace(",", "."), plain)
+    point = _BLANKS.sub("", point)
     measured = measured_of(point)
     try:
         value = measured[0] if measured else float(point)
@@ -202,16 +213,7 @@ def degrees(cell: str) -> str | None:
 
 def boolean(cell: str) -> str | None:
     plain = fold_cell(cell)
-    return plain and {
-        "yes": "1",
-        "true": "1",
-        "t": "1",
-        "y": "1",
-        "no": "0",
-        "false": "0",
-        "f": "0",
-        "n": "0",
-    }.get(plain, plain)
+    return "1" if plain in TRUE else "0" if plain in FALSE else plain
 
 
 def date(cell: str) -> str | None:
@@ -245,6 +247,8 @@ _TIME = re.compile(
     r"[t ]\s*\d{1,2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?\s*(?:[ap]\.?m\.?)?\s*(?:z|utc|gmt|[+-]\d{2}:?\d{2})?$"
 )
 _DAY_PARTS = re.compile(r"\d+|[^\W\d_]+")
+_UNITS, _CENTURIES = frozenset("年月日г"), frozenset(("18", "19", "20"))
+"""What stands after parts of a day in some languages."""
 _SPREADSHEET = datetime.date(1899, 12, 30).toordinal()
 TURN = 69
 """Two-digit years from here on are of the 1900s, others of the 2000s, as POSIX has it."""
@@ -252,10 +256,11 @@ TURN = 69
 
 def iso_date(plain: str, month_first: bool = False, turn: int = TURN) -> str | None:
     """A day as ``YYYY-MM-DD``; None for what is none."""
-    parts = _DAY_PARTS.findall(_TIME.sub("", plain).replace("\u5e74", "-"))
-    if len(parts) == 1 and parts[0].isascii() and parts[0].isdigit():
-        digits = parts[0]
-        parts = [digits[:4], digits[4:6], digits[6:]] if len(digits) == 8 else [digits]
+    parts = [part for part in _DAY_PARTS.findall(_TIME.sub("", plain)) if part not in _UNITS]
+    if len(parts) == 1 and len(parts[0]) == 8 and parts[0].isascii() and parts[0].isdigit():
+        # Offices write the day first, without points.
+        cuts = (4, 6) if parts[0][:2] in _CENTURIES and parts[0][4:6] <= "12" else (2, 4)
+        parts = [parts[0][start:end] for start, end in pairwise((0, *cuts, 8))]
     months = [_MONTHS[part] for part in parts if part in _MONTHS]
     numbers = [int(part) for part in parts if part.isascii() and part.isdigit() and len(part) <= 4]
     if months:
