@@ -52,8 +52,8 @@ _SEPARATOR = re.compile(r"\s*[;|\n]\s*|\s*,\s+|\s+/\s+|\s*/\s*(?=[\w.+-]+@)")
 
 
 def clean_cell(cell: str) -> str:
-    """A cell without tags of HTML, marks that say nothing, spaces around it, or what stands before it: the apostrophe of
-    a spreadsheet, the sign of a handle."""
+    """A cell without tags of HTML, marks that say nothing, spaces around it, or what stands before it:
+    the apostrophe of a spreadsheet, the sign of a handle."""
     text = _MARKUP.sub(" ", cell) if "<" in cell else cell
     if "&" in text and _ENTITY.search(text):
         text = html.unescape(text)
