@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from sqlalchemy import delete, tuple_
+from sqlalchemy import delete
 from sqlalchemy.orm import Session
 
 from pairmark.models.records.schema import COMPARED, STRINGS, key_of
@@ -40,7 +40,7 @@ from pairmark.service.links.linking import check_columns
 from pairmark.service.links.resolving import Resolver
 from pairmark.service.links.results import Results
 from pairmark.service.names import VisibleNames, parse_ref, tenant_of
-from pairmark.service.pagination import page_of, start_of
+from pairmark.service.pagination import page_of, read_page, start_of
 from pairmark.service.reviews import repository as reviews
 from pairmark.service.reviews.populations import sizes_of
 from pairmark.service.runtime.operating_points import OperatingPoints, PointRequest
@@ -171,20 +171,11 @@ class Links:
 
     def page(self, limit: int, cursor: str | None, names: VisibleNames) -> Page[LinksOut]:
         """Link jobs, newest first."""
-        after, mark = start_of(limit, cursor, float, str), (LinkRow.created_at, LinkRow.id)
-        query = WITH_STATE.where(name_filter(names, LinkRow.name)).order_by(
-            *(column.desc() for column in mark)
-        )
-        if after is not None:
-            query = query.where(tuple_(*mark) < tuple_(*after))
+        query, order = WITH_STATE.where(name_filter(names, LinkRow.name)), (LinkRow.created_at, LinkRow.id)
         with self._db.read() as session:
-            return page_of(
-                Page[LinksOut],
-                session.execute(query.limit(limit + 1)).all(),
-                limit,
-                lambda row: (row[0].created_at, row[0].id),
-                lambda row: _out(session, row[0], row[1]),
-            )
+            rows, following = read_page(session, query, order, limit, cursor, newest_first=True)
+            items = [_out(session, link, state) for link, state in rows]
+        return Page[LinksOut](items=items, next_cursor=following)
 
     def listed(self, kind: type[P], link_id: str, limit: int, cursor: str | None, names: VisibleNames) -> P:
         """A page of changes in their order, or of entities in that of their first records."""
