@@ -212,6 +212,7 @@ class Worker:
         is_cancelled = self._leases.is_cancelled(claim)
         if is_cancelled is None:
             return _ENDS.get(status, "superseded")
+        # What a limit or a person said comes first; how the process ended says something only where neither did.
         if limit_error is not None:
             self._leases.fail(claim, limit_error)
             return "failed"

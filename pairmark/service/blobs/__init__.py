@@ -115,6 +115,7 @@ class Blobs:
         key = listing_key(listing(folder))
         target = self._path(key)
         with storage_errors("storing"):
+            # Every byte is on disk before the one rename by which the blob appears.
             for path in [*folder.rglob("*"), folder]:
                 if path.is_file():
                     path.chmod(0o444)

@@ -115,6 +115,7 @@ class LabelledData:
             for row, cells in enumerate(self.X):
                 digests[row] = hashlib.blake2b(repr(tuple(cells)).encode(), digest_size=16).digest()
             return digests
+        # Dense rows are hashed as sparse ones, without zeros: a row has one digest, whatever format it came in.
         width = np.int64(self.n_features).tobytes()
         for start in range(0, len(self), _ROWS):
             block = csr_array(self.X[start : start + _ROWS])

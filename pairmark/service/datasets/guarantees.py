@@ -258,6 +258,7 @@ def shares_for(
     if n_strangers:
         # They count for the false positive rate; some people are left to measure the true positive rate on.
         n_calibration = max(min(n_calibration, FEWEST_LABELED), n_calibration - n_strangers)
+    # The test part gives way first, down to so many that figures still say something.
     n_test = round(units * test_fraction)
     smallest_test = n_test if fixed_test else min(n_test, max(fewest, FEWEST_TESTED))
     if not fixed_test and units - n_calibration - smallest_test < fewest:
@@ -266,6 +267,7 @@ def shares_for(
         if units - n_calibration >= smallest_test:
             n_test = max(smallest_test, min(n_test, units - n_calibration))
         return round(1 - n_test / units, 6), _share(n_test, units, test_fraction)
+    # Where there is room, twice what the rate takes; else exactly that, from the test part and then from training.
     largest_share = max(min(_MOST, 0.8 - test_fraction), _SMALLEST)
     usual_share = min(max(_AMPLE * n_calibration / units, _SMALLEST), largest_share)
     if round(usual_share * units) >= n_calibration or units - n_calibration - smallest_test < fewest:

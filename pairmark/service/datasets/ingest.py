@@ -67,14 +67,17 @@ class Datasets:
         """
         checked_name(request.name, "name")
         with self._blobs.workspace() as work, storage_errors("storing the upload"):
+            # 1. To files of our own names, hashed on the way.
             task, digests, limits = self._take_all(work, file, request, pairs, right)
             sha256 = digests.pop("sha256")
             options = request.model_dump(exclude={"name", "format"}, exclude_defaults=True)
             spec = {**options, "format": task["kind"], **digests, **({"chosen": True} if chosen else {})}
+            # 2. What is the newest version already is not read again.
             with self._db.read() as session:
                 row = _newest(session, request.name)
             if row is not None and _is_of(row, sha256, spec) and self._blobs.exists(row.blob):
                 return dataset_out(row, existing=True)
+            # 3. Read in a process of its own, and stored before the row that names it.
             out = work / "dataset"
             out.mkdir()
             task |= {"function": "dataset", "out": str(out), "scratch": str(work / "scratch")}

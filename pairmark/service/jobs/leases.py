@@ -223,6 +223,7 @@ class Leases:
         return and_(JobRow.state == "running", over)
 
     def _requeue_lost(self, session: Session, claimant: str, now: float) -> None:
+        # Whoever claims puts right what others left: no process has that for its only work.
         silent_jobs = select(JobRow).where(self._silent(now)).with_for_update(skip_locked=True).limit(100)
         for row in session.scalars(silent_jobs).all():
             claim = _claim(row, row.worker or "")
@@ -349,6 +350,7 @@ def _taking_update(job_id: str | None, now: float) -> Update:
         .where(inner.state == "queued")
         .order_by(under_way, turn, inner.created_at, inner.id)
         .limit(1)
+        # PostgreSQL's claimants pass one another by here; those of SQLite write one at a time.
         .with_for_update(skip_locked=True)
     )
     if job_id is not None:

@@ -86,6 +86,7 @@ class JobQueue:
                 select(JobRow.owner, func.count()).where(JobRow.state == "queued").group_by(JobRow.owner)
             )
             queued = {row[0]: row[1] for row in session.execute(waiting)}
+            # A full queue still lets in who waits for less than a share of it.
             if sum(queued.values()) >= limit and queued.get(owner, 0) >= limit // len({*queued, owner}):
                 note_limit("queued-jobs", limit)
                 raise RateLimited(f"{limit} jobs wait already; try again when some are done", retry_after=30)

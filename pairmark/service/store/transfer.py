@@ -284,6 +284,7 @@ def _unpack(file: BinaryIO, folders: dict[str, Path], settings: Settings) -> tup
     signed."""
     max_bytes = settings.max_upload_bytes
     with SignedArchive(file, FORMAT, MADE_BY) as archive:
+        # 1. Bounds, before anything is unpacked.
         entries = archive.bundle.infolist()
         if len(entries) > MAX_ENTRIES or sum(entry.file_size for entry in entries) > max_bytes:
             raise TooLarge(
@@ -291,12 +292,14 @@ def _unpack(file: BinaryIO, folders: dict[str, Path], settings: Settings) -> tup
                 "PAIRMARK_MAX_UPLOAD_BYTES if it is yours",
                 limit=max_bytes,
             )
+        # 2. The manifest and its signature, ...
         export, is_signed = archive.opened(_Export, settings)
         if export.format != FORMAT or export.format_version > FORMAT_VERSION:
             raise InvalidInput(
                 f"file: format {export.format[:40]} {export.format_version}, this code reads {FORMAT} up to "
                 f"{FORMAT_VERSION}: upgrade pairmark"
             )
+        # 3. ... which lists each entry with its hash: none is missing, more or changed.
         members = archive.members
         if sorted(members) != sorted(export.files) or not all(_ENTRY.fullmatch(name) for name in members):
             raise InvalidInput("file: its entries are not those its manifest lists; export the version again")
@@ -322,6 +325,7 @@ def _verify_export(
         if (export.calibration is not None) != any(folders["calibration"].iterdir()):
             raise ArtefactError("the calibration's files and facts do not go together")
         new_name = checked_name(name or described.model, "model")
+        # What the file says of the model is not believed: kind, parameters and width are those of what was loaded.
         new = ModelVersion(
             kind=artefact.kind,
             capabilities=sorted(_capabilities(described, model)),

@@ -187,6 +187,7 @@ def compared_pairs(job: ScoredJob, on_progress: Callable[[float, str], None]) ->
             if pair_scores.min() == pair_scores.max():
                 raise ValueError("it scores all held-out pairs alike")
         except ValueError as error:
+            # A baseline that cannot learn here is named with its reason: no comparison is missing without one.
             left_out.append({"name": name, "reason": str(error)[:300]})
             continue
         scores[name] = pair_scores
@@ -295,6 +296,7 @@ def _board(
 
 
 def _surely_better(baseline: ScorerComparison) -> bool:
+    # Differences are the model's value less the baseline's.
     interval = baseline.difference_interval
     return interval is not None and interval[1] < 0
 

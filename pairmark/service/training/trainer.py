@@ -125,6 +125,7 @@ def _new_version(job: EvaluatedJob, blobs: Blobs, keys: list[str]) -> ModelVersi
     report = None
     with blobs.workspace() as folder:
         artefact_sha256 = save(estimator, folder / "artefact")
+        # Read back at once: what cannot be loaded must not be registered.
         load(folder / "artefact")
         size = sum(path.stat().st_size for path in (folder / "artefact").iterdir())
         if job.curve is not None:

@@ -141,6 +141,7 @@ class Webhooks:
                 .with_for_update(of=delivery, skip_locked=True)
             ).first()
             if due is not None:
+                # A sender that dies leaves it to be tried again, when its attempt must be over.
                 claimed = {"next_at": now + 3 * TIMEOUT_S, "attempts": delivery.attempts + 1}
                 session.execute(update(delivery).where(delivery.id == due.id).values(**claimed))
             return due
