@@ -178,9 +178,9 @@ def parted_trees(arrays: Mapping[str, NDArray[Any]]) -> list[Tree]:
     ]
 
 
-_FEATURE_BITS, _PLACE_BITS = 10, 16
-"""Bits of a node's word that number a pair feature and a place. What more features take, places lack: they are equal
-more often, which is slower, never wrong."""
+_PLACE_BITS = 16
+"""Bits of a node's word that number a place. What features take beyond `FEATURE_BITS`, places lack: they are equal more
+often, which is slower, never wrong."""
 
 
 class Nodes(NamedTuple):
@@ -225,7 +225,7 @@ def packed_nodes(
     features = np.concatenate(node_features)
     last = max((int(side.max(initial=0)) for pair in children for side in pair), default=0)
     n_features = int(features.max(initial=-1)) + 1
-    feature_bits = max(_FEATURE_BITS, (n_features - 1).bit_length())
+    feature_bits = max(scoring_kernels.FEATURE_BITS, (n_features - 1).bit_length())
     place_bits = min(_PLACE_BITS, 64 - 2 * scoring_kernels.CHILD_BITS - feature_bits)
     if last >> scoring_kernels.CHILD_BITS or place_bits < 1:
         raise ValueError(

@@ -15,19 +15,21 @@ from __future__ import annotations
 
 import numpy as np
 
-from pairmark.models.core.compiled import inner_kernel, kernel
+from pairmark.models.core.compiled import inlined_kernel, inner_kernel, kernel
 from pairmark.models.similarity.kernels.layout import MAX_MIN
 
 BLOCK, _PLACES = 512, 1 << 17
 """Pairs, and places of theirs, at a time: they stay in the second-level cache while every tree is walked."""
 
-CHILD_BITS = 19
-"""Bits of a node that number a child; constant, since a shift by a variable costs a step."""
+CHILD_BITS, FEATURE_BITS = 19, 10
+"""Bits of a node that number a child, and a pair feature where there are no more of them: constants, since shifts and
+masks that vary cost a quarter of a walk."""
 
 _CHILD = np.uint64((1 << CHILD_BITS) - 1)
 _CHILD_BITS = np.uint64(CHILD_BITS)
 _SIGN = np.uint64(32)
-_TO_FEATURE = np.uint64(2 * CHILD_BITS)
+_TO_FEATURE, _TO_PLACE = np.uint64(2 * CHILD_BITS), np.uint64(2 * CHILD_BITS + FEATURE_BITS)
+_FEATURE = np.uint64((1 << FEATURE_BITS) - 1)
 
 
 @inner_kernel
@@ -82,11 +84,12 @@ def _is_above(f, threshold, a, b, pair_map):
     return pair_value(a[f], b[f], half, pair_map) > threshold
 
 
-@inner_kernel
+@inlined_kernel
 def _walk(
     nodes,
     thresholds,
-    feature_bits,
+    to_place,
+    feature_mask,
     places,
     left,
     right,
@@ -100,8 +103,6 @@ def _walk(
     active,
 ):
     """Take the ``n`` pairs ``alive`` from the root of one tree to their leaves; ``ends`` become node count + leaf."""
-    to_place = np.uint64(2 * CHILD_BITS + feature_bits)
-    feature_mask = (np.uint64(1) << np.uint64(feature_bits)) - np.uint64(1)
     width = np.uint64(places.shape[1])
     cells = places.reshape(places.size)
     n_nodes = np.uint64(nodes.shape[0])
@@ -154,6 +155,8 @@ def score_pairs(
     a number that means nothing: what was read so as to stream trees has to be used.
     """
     n_trees = node_starts.shape[0] - 1
+    to_place = np.uint64(2 * CHILD_BITS + feature_bits)
+    feature_mask = (np.uint64(1) << np.uint64(feature_bits)) - np.uint64(1)
     width = 2 * left.shape[1]
     size = max(1, min(stop - start, BLOCK, max(BLOCK // 8, _PLACES // width)))
     places = np.empty((size, width), dtype=np.uint16)
@@ -178,10 +181,17 @@ def score_pairs(
                 # One read a cache line.
                 for i in range(np.uint64(0), np.uint64(n_nodes), np.uint64(8)):
                     sink += tree[i]
-            _walk(
-                tree, thresholds[node_starts[t] : node_starts[t + 1]], feature_bits, places, left, right,
-                step_left, step_right, first, n_alive, pair_map, alive, ends, active,
-            )  # fmt: skip
+            borders = thresholds[node_starts[t] : node_starts[t + 1]]
+            if feature_bits == FEATURE_BITS:
+                _walk(
+                    tree, borders, _TO_PLACE, _FEATURE, places, left, right, step_left, step_right, first, n_alive,
+                    pair_map, alive, ends, active,
+                )  # fmt: skip
+            else:
+                _walk(
+                    tree, borders, to_place, feature_mask, places, left, right, step_left, step_right, first, n_alive,
+                    pair_map, alive, ends, active,
+                )  # fmt: skip
             leaves = values[value_starts[t] : value_starts[t + 1]]
             if least == -np.inf:
                 # Nobody is given up: the list stays as it is.
