@@ -48,7 +48,8 @@ class PreparedRows(NamedTuple):
 def rarity_of(X: Any) -> Float64:
     """(d,) by which features of rows (n, d), dense or CSR, are weighed: more, the fewer rows have them."""
     n, d = X.shape
-    counts = np.bincount(X.indices[X.data != 0], minlength=d) if sparse.issparse(X) else (X != 0).sum(axis=0)
+    dense = isinstance(X, np.ndarray)
+    counts = (X != 0).sum(axis=0) if dense else np.bincount(X.indices[X.data != 0], minlength=d)
     return np.asarray(1.0 + np.log((1.0 + n) / (1.0 + counts)))
 
 
@@ -86,7 +87,7 @@ def fit_weights(
     from sklearn.linear_model import LogisticRegression
 
     regression = LogisticRegression(C=C, max_iter=100, tol=1e-5)
-    with warnings.catch_warnings():
+    with one_blas_thread(), warnings.catch_warnings():
         # More steps change no score by more than another sample of pairs would.
         warnings.simplefilter("ignore", ConvergenceWarning)
         regression.fit(_columns(rarity, left, right), same, weight)
@@ -179,7 +180,7 @@ class SimilarityLogistic(PairScorerMixin, BaseEstimator):
         pairs = sample_pairs(codes, self.n_pairs, random_state=seed)
         prepared = prepared_rows(rows, self._rarity)
         left, right = (prepared.take(side) for side in (pairs.left, pairs.right))
-        self._learn(left, right, pairs.same, None)
+        self.coef_, self._terms = fit_weights(self._rarity, left, right, pairs.same, None, self.C)
 
     def _learn_pairs(self, left: Any, right: Any, same: Bool, weight: Float64) -> None:
         left, right = (_csr(side) for side in (left, right))
@@ -189,11 +190,7 @@ class SimilarityLogistic(PairScorerMixin, BaseEstimator):
         rows = some_pairs(same, weight, MOST_PAIRS, random)
         share = weight[rows] / weight[rows].mean()
         a, b = (prepared_rows(side[rows], self._rarity) for side in (left, right))
-        self._learn(a, b, same[rows], share)
-
-    def _learn(self, left: PreparedRows, right: PreparedRows, same: Any, weight: Any) -> None:
-        with one_blas_thread():
-            self.coef_, self._terms = fit_weights(self._rarity, left, right, same, weight, self.C)
+        self.coef_, self._terms = fit_weights(self._rarity, a, b, same[rows], share, self.C)
 
     def explain(
         self, left: ArrayLike, right: ArrayLike, feature_names: Sequence[str] | None = None

@@ -233,14 +233,22 @@ class Plda(PairScorerMixin, EmbedderMixin, BaseEstimator):
         self.random_state = random_state
 
     def _learn_identities(self, rows: Float32, codes: Int64, identities: NDArray[Any]) -> None:
-        self._learn(rows, codes)
+        random = np.random.default_rng(_seed(self.random_state))
+        judged = some_rows(codes, random, JUDGED_TRAINING_ROWS)
+        place = np.unique(codes[judged], return_inverse=True)[1]
+        protocol = learner_protocol(self.protocol, identities.size)
+        # A race fits settings that it has chosen, fold by fold: judging them again would take longer than the fit.
+        folds = validation_folds(place, protocol, random) if self._grid().open else []
+        # Hundreds of small matrices: several threads would only stand in each other's way.
+        with one_blas_thread():
+            self.refit(rows, codes, self.choose(rows[judged], place, folds))
 
     def _learn_pairs(self, left: Float32, right: Float32, same: Bool, weight: Float64) -> None:
         # A point of many pairs is one row, or its identity would seem to vary less than it does.
         points, codes = labeled_rows_of_pairs(left, right, same, weight)
         if np.bincount(codes).max() < 2:
             raise ValueError("positive pairs hold equal rows only: expected some of rows that differ")
-        self._learn(points, codes)
+        self._learn_identities(points, codes, np.unique(codes))
 
     def _check_params(self) -> None:
         check_params(self)
@@ -275,19 +283,6 @@ class Plda(PairScorerMixin, EmbedderMixin, BaseEstimator):
         self._map, self.psi_, self._trees = fitted_model(X, codes, choice, self.residual_rounds, random)
         self._restored()
         return self
-
-    def _learn(self, X: Float32, codes: Int64) -> None:
-        random = np.random.default_rng(_seed(self.random_state))
-        n_classes = int(codes.max()) + 1
-        rows = some_rows(codes, random, JUDGED_TRAINING_ROWS)
-        judged_rows, place = X[rows], np.unique(codes[rows], return_inverse=True)[1]
-        protocol = learner_protocol(self.protocol, n_classes)
-        # A race fits settings that it has chosen, fold by fold: judging them again would take longer than the fit.
-        folds = validation_folds(place, protocol, random) if self._grid().open else []
-        # Hundreds of small matrices: several threads would only stand in each other's way.
-        with one_blas_thread():
-            choice = self.choose(judged_rows, place, folds)
-            self.refit(X, codes, choice)
 
     def _grid(self) -> SettingGrid:
         def candidates_of(value: Any, candidates: tuple[Any, ...]) -> tuple[Any, ...]:

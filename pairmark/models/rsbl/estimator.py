@@ -173,11 +173,13 @@ class RSBL(PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstimator):
         self.random_state = random_state
 
     def _learn_identities(self, rows: Float32, codes: Int64, identities: NDArray[Any]) -> None:
-        self._learn(rows, identities, codes)
+        # Threads that wait for each other cost many times what products of so few rows take.
+        with one_blas_thread():
+            self._grow(rows, identities, codes)
 
     def _learn_pairs(self, left: Float32, right: Float32, same: Bool, weight: Float64) -> None:
         rows, codes = labeled_rows_of_pairs(left, right, same, weight)
-        self._learn(rows, np.arange(int(codes.max()) + 1), codes)
+        self._learn_identities(rows, codes, np.arange(int(codes.max()) + 1))
 
     # ------------------------------------------------------------ fitting
 
@@ -187,11 +189,6 @@ class RSBL(PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstimator):
                 f"beta is {self.beta}: expected a number above 0 (0 makes every similarity 1), or 'median'"
             )
         check_params(self)
-
-    def _learn(self, X: Float32, classes: NDArray[Any], codes: Int64) -> None:
-        # Threads that wait for each other cost many times what products of so few rows take.
-        with one_blas_thread():
-            self._grow(X, classes, codes)
 
     def _grow(self, X: Float32, classes: NDArray[Any], codes: Int64) -> None:
         rng = np.random.default_rng(self.random_state or 0)
