@@ -23,7 +23,6 @@ from pairmark.models.linking.entities import MAX_RECORDS, entities
 from pairmark.models.linking.mixture import Mixture, chances
 from pairmark.models.linking.share import FalseShare, calibrate_matches, share_of, unknown
 from pairmark.models.linking.sides import Sides
-from pairmark.models.linking.symbols import symbols_of, words_of
 from pairmark.models.linking.texts import LEAST_SCORE, link_texts, read_texts, texts_or_columns
 from pairmark.models.linking.unique import register_links
 from pairmark.models.records.compare import LinkField, register
@@ -208,7 +207,7 @@ class Linking:
             )
 
         compared = self.cells.coded("FROM pairs", "columns, ")
-        words = ", ".join(f"{word} BIGINT" for word in words_of(self.fields))
+        words = ", ".join(f"{word} BIGINT" for word in self.cells.words)
         con.execute(f"CREATE TABLE compared (columns UBIGINT, a INTEGER, b INTEGER, {words})")
         n_parts = 1 + self._n_pairs // _AT_ONCE
         if self._spread is None:
@@ -230,26 +229,23 @@ class Linking:
 
     def _score_by_patterns(self) -> None:
         """View ``candidates`` of all pairs, with the chance of a match by what their columns agree in."""
-        words, counts = self.cells.patterns("FROM compared")
-        symbols = symbols_of(words, len(self.fields))
+        words, symbols, counts = self.cells.patterns("FROM compared")
         is_full = False
         if self._previous is not None:
             self.model = self._previous[1]
         else:
-            columns = self.cells.columns()
             step = 1 + self.n_candidates // _LEARNED_FROM
-            learned, n = self.cells.patterns(f"FROM compared WHERE hash(a, b) % {step} = 0")
-            some = symbols_of(learned, len(self.fields)), n * step
-            fitted = mixture.fit(columns, *some, self.sides.n_pairs, self.sides.n_rows)
+            _, learned, n = self.cells.patterns(f"FROM compared WHERE hash(a, b) % {step} = 0")
+            some = learned, n * step
+            fitted = mixture.fit(self.cells.columns(), *some, self.sides.n_pairs, self.sides.n_rows)
             is_full = fitted.is_full(self.sides.n_pairs, self.sides.n_rows)
             self.model = calibrate_matches(fitted, *some)
         assert self.model is not None
         self._compared = symbols, counts
-        codes = {name: of for name, of in words.items() if name != "n"}
-        give(self.connection, "code_scores", **codes, score=chances(self.model.log_odds(symbols)))
+        give(self.connection, "code_scores", **words, score=chances(self.model.log_odds(symbols)))
         self.connection.execute(
             "CREATE TEMP VIEW candidates AS SELECT a, b, score, columns FROM compared "
-            f"JOIN code_scores USING ({', '.join(words_of(self.fields))})"
+            f"JOIN code_scores USING ({', '.join(self.cells.words)})"
         )
         if is_full:
             self.connection.execute(
@@ -304,15 +300,15 @@ class Linking:
         )
         limit = false_links if fpr is None else fpr
         if limit is not None and self._scorer is None:
-            by_score = con.execute(
-                "SELECT score, count(*) AS n FROM scored GROUP BY score ORDER BY score DESC"
-            ).fetchnumpy()
-            n = np.cumsum(np.asarray(by_score["n"], dtype=np.float64))
-            expected = np.cumsum(np.asarray(by_score["n"]) * (1 - np.asarray(by_score["score"])))
-            shares = expected / (n if fpr is None else self.sides.n_pairs)
-            kept = int(np.searchsorted(shares, limit, side="right"))
-            if kept < n.size:
-                self.cut = float(by_score["score"][kept])
+            of = "sum(n) OVER surest" if fpr is None else f"{self.sides.n_pairs}"
+            beyond = self._one(
+                f"SELECT max(score) FROM (SELECT score, sum(n * (1 - score)) OVER surest / ({of}) AS share FROM "
+                "(SELECT score, count(*) AS n FROM scored GROUP BY score) WINDOW surest AS (ORDER BY score DESC)) "
+                "WHERE share > ?",
+                [limit],
+            )
+            if beyond is not None:
+                self.cut = float(beyond)
                 con.execute("DELETE FROM scored WHERE score <= ?", [self.cut])
         self.constraints.apply(con, self.sides)
         a, b, score = self._pairs("scored")
@@ -341,12 +337,11 @@ class Linking:
             "CREATE TABLE links AS SELECT a, b, score, columns, coalesce(x.first = y.first, false) AS kept "
             "FROM scored LEFT JOIN members x ON x.row = a LEFT JOIN members y ON y.row = b ORDER BY a, b"
         )
-        self.n_cut, self.n_entities = self._one(
-            "SELECT (SELECT count(*) FROM links WHERE NOT kept), count(DISTINCT first) FROM members"
-        )
-        self.n_links, uncertain, once, twice = self._one(
-            "SELECT count(*), coalesce(sum(CAST(round(1e6 * (1 - score)) AS BIGINT)), 0), "
-            "count(*) FILTER (bit_count(columns) = 1), count(*) FILTER (bit_count(columns) = 2) FROM links WHERE kept"
+        self.n_links, self.n_cut, self.n_entities, uncertain, once, twice = self._one(
+            "SELECT count(*) FILTER (kept), count(*) FILTER (NOT kept), "
+            "(SELECT count(DISTINCT first) FROM members), coalesce(sum(CAST(round(1e6 * (1 - score)) AS BIGINT)) "
+            "FILTER (kept), 0), count(*) FILTER (kept AND bit_count(columns) = 1), "
+            "count(*) FILTER (kept AND bit_count(columns) = 2) FROM links"
         )
         self.share: FalseShare | None = None
         if self.n_links and self.model is None:
@@ -412,7 +407,7 @@ class Linking:
         words = self.connection.execute(
             f"SELECT * FROM ({self.cells.coded('FROM pairs_to_score', 'place, ')}) ORDER BY place"
         ).fetchnumpy()
-        return self.model.log_odds(symbols_of(words, len(self.fields)))
+        return self.model.log_odds(self.cells.symbols(words))
 
     def _add_twins(self) -> None:
         """Rows that equal an earlier one of their own table link to what that one links to best."""

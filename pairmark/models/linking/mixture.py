@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from pairmark.models.core.arrays import Float64
 
-LEVELS, WEAK, EQUAL = 4, 2, 4
+LEVELS, WEAK, CLOSE, EQUAL = 4, 2, 3, 4
 """Apart, weak, close, equal: 1 to 4; 0 is missing."""
 BINS = 14
 """Of frequencies of values: 2, 3 to 4, 5 to 8, ... rows."""
@@ -120,7 +120,6 @@ def _roles(*groups: tuple[Any, tuple[float, float, float]]) -> dict[str, tuple[f
     return {role: values for roles, values in groups for role in roles}
 
 
-MATCH, MOVED = 0, 1
 KINDS = (
     _Kind("match", {}, (1.0, 1.0, 1.0), prior=0.1),
     _Kind(
@@ -239,6 +238,10 @@ class Mixture:
 
     def symbols(self, levels: NDArray[Any], left: Sequence[Any], right: Sequence[Any]) -> NDArray[Any]:
         """(d,) symbols of one pair, by (d,) levels and the normal forms of both sides."""
+        names = name_places([column.role for column in self.columns])
+        one, other = ([side[at] for at in names] for side in (left, right))
+        if one != other and one == other[::-1] and None not in one:
+            levels = np.where(np.isin(np.arange(levels.size), names), CLOSE, levels)
         rows = (
             max(column.frequent.get(a, 2), column.frequent.get(b, 2))
             for column, a, b in zip(self.columns, left, right, strict=True)
@@ -285,6 +288,12 @@ class Mixture:
 
 def _n_matching(kinds: Sequence[str]) -> int:
     return sum(kind in ("match", "moved") for kind in kinds)
+
+
+def name_places(roles: Sequence[str]) -> list[int]:
+    """Places of a given name and of a surname that may stand in each other's column: where there is one of each."""
+    names = [at for role in ("given", "surname") for at in range(len(roles)) if roles[at] == role]
+    return names if sorted(roles[at] for at in names) == ["given", "surname"] else []
 
 
 def bin_of(n: int) -> int:

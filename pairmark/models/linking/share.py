@@ -18,13 +18,15 @@ _FEWEST = 30
 _LEAST_GAP = 0.4
 _FLOOR = 0.01
 _AGREES, _ALARM = 2.0, 3.0
+_MOST_APART, _FEW_APART = 0.04, 2
+"""The share of links whose given names may be apart, and how many may be whatever their share."""
+_MOST_MOVED, _OWN = 0.3, frozenset({"given", "name", "date", "id"})
+"""Of matches, more of which have another address may be branches, unless a column votes in which those differ."""
 _MOST_AGREEMENT, _KEPT, _UNSHARED = 0.05, 0.9, 0.1
 """Columns that strangers agree in at most so often, matches that moved agree in as others at least so often, and no
 relatives as matches do."""
 _MOST_OF_MATCH, _MOST_SHIFT = 0.995, 3.0
 _JUDGED = 150
-_MOST_APART, _FEW_APART = 0.04, 2
-"""The share of links whose given names may be apart, and how many may be whatever their share."""
 
 
 @dataclass(frozen=True)
@@ -53,26 +55,40 @@ def share_of(
     """The share of false links by the patterns of candidates.
 
     Links are made again without a column, which then says how many of them are false: matches agree in it as the sure
-    ones do, and others as the model has it. Where that is far more than the model says of them, the model is wrong.
+    ones do, and others as the model has it. Where that is far more than the model says of them, the model is wrong; so
+    it is where many links have another address and no column of one thing alone votes: they may be branches. The check
+    agrees where two columns or more say within a factor of two what the model says, no more and no less, of links that
+    are nearly as good as those with all columns: of worse links they say nothing about these.
 
     Parameters
     ----------
     symbols, counts : patterns of candidates, and how many have each. cut : chance above which a pair is linked.
     estimate : what the model has of the links.
     """
-    odds = model.log_odds(symbols)
-    p = chances(odds)
-    if counts[p > _SURE].sum() < _FEWEST_SURE:
-        return unknown(n_links)
-    ratios = [
-        ratio
+    votes = [
+        vote
         for at in range(len(model.columns))
-        if (ratio := _ratio(model, symbols, counts, cut, at)) is not None
+        if (vote := _vote(model, symbols, counts, cut, at)) is not None
     ]
-    is_wrong = bool(ratios) and max(ratios) > _ALARM
-    if is_wrong or _look_like_twins(model, symbols, np.where(p > cut, counts, 0)):
+    p = chances(model.log_odds(symbols))
+    n_moved = sum(share for kind, share in zip(model.kinds, model.shares, strict=True) if kind == "moved")
+    are_branches = n_moved > _MOST_MOVED * model.shares[: model.n_matching].sum() and not any(
+        vote.role in _OWN for vote in votes
+    )
+    if (
+        not votes
+        or counts[p > _SURE].sum() < _FEWEST_SURE
+        or max(vote.least / vote.stated for vote in votes) > _ALARM
+        or are_branches
+        or _look_like_twins(model, symbols, np.where(p > cut, counts, 0))
+    ):
         return unknown(n_links)
-    agrees = len(ratios) > 1 and max(ratios) <= _AGREES
+    agrees = (
+        len(votes) > 1
+        and all(vote.least <= _AGREES * vote.stated for vote in votes)
+        and all(vote.stated <= max(_FLOOR, _AGREES * vote.most) for vote in votes)
+        and min(vote.stated for vote in votes) <= _ALARM * max(estimate, _FLOOR)
+    )
     return FalseShare(estimate=estimate, check="agrees" if agrees else "doubtful")
 
 
@@ -172,20 +188,32 @@ def calibrate_matches(model: Mixture, symbols: NDArray[Any], counts: Float64) ->
     return replace(model, shares=shares)
 
 
-def _ratio(model: Mixture, symbols: NDArray[Any], counts: Float64, cut: float, number: int) -> float | None:
-    """How many times what the model says of links without a column that column says; None where it cannot tell."""
+@dataclass(frozen=True)
+class _Vote:
+    """What a column says of links that are made without it: which share of them is false at least and at most (two
+    standard errors), beside what the model says."""
+
+    role: str
+    least: float
+    most: float
+    stated: float
+
+
+def _vote(model: Mixture, symbols: NDArray[Any], counts: Float64, cut: float, number: int) -> _Vote | None:
+    """None where a column cannot tell."""
     column = _held_out(model, symbols, counts, number)
     if column is None:
         return None
     p = chances(column.odds)
     weight = np.where(p > cut, column.counts, 0)
-    if weight.sum() < _FEWEST:
-        return None
     total, others = weight.sum(), weight * (1 - p)
     of_other = float(others @ column.of_other / max(others.sum(), 1e-9))
-    if column.of_match - of_other < _LEAST_GAP:
+    if total < _FEWEST or column.of_match - of_other < _LEAST_GAP:
         return None
     agreement = float(weight @ column.agrees / total)
-    error = np.sqrt(max(agreement * (1 - agreement), 1 / total) / total)
-    share = (column.of_match - agreement - 2 * error) / (column.of_match - of_other)
-    return float(max(share, 0.0) / max(others.sum() / total, _FLOOR))
+    error = 2 * np.sqrt(max(agreement * (1 - agreement), 1 / total) / total)
+    least, most = (
+        max(float(column.of_match - agreement + side) / (column.of_match - of_other), 0.0)
+        for side in (-error, error)
+    )
+    return _Vote(model.columns[number].role, least, most, max(float(others.sum() / total), _FLOOR))

@@ -348,21 +348,12 @@ def _id_of(
     """The column that names a table's rows; None: their numbers do, and the notes say which might."""
     if named_by_person == ROW:
         return None
-    chosen = next(
-        (
-            name
-            for name in (named_by_person, *side.inference.schema.of_type("id"), elsewhere)
-            if name in side.columns
-        ),
-        None,
-    )
+    called = [name for name in side.columns if name.casefold() == "id"]
+    names = (named_by_person, *side.inference.schema.of_type("id"), elsewhere, *called)
+    chosen = next((name for name in names if name in side.columns), None)
     if chosen is not None:
         _refuse_repeated(connection, side, chosen)
         return chosen
-    for name in side.columns:
-        if name.casefold() == "id":
-            _refuse_repeated(connection, side, name)
-            return name
     likely = [
         name
         for name in side.columns

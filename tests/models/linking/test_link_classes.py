@@ -137,6 +137,19 @@ def test_twins_whose_given_names_are_not_known_as_such_leave_the_share_unknown()
     assert linking.share.estimate is None or all(who[a] == who[b] for a, b in links)
 
 
+def test_names_in_each_others_columns_are_of_one_person() -> None:
+    who, rows = homes("couple", 0.2)
+    drawn = random.Random(3)
+    for at in drawn.sample(range(len(rows)), 60):
+        first, last, *rest = rows[at]
+        who.append(who[at])
+        rows.append([last, first, *rest[:3], "" if drawn.random() < 0.5 else rest[3]])
+    _, links = linked(rows, [LinkField(name, of) for name, of in KINDS.items()])
+    assert all(who[a] == who[b] for a, b in links)
+    swapped = {b for a, b in links if b >= len(rows) - 60}
+    assert len(swapped) >= 57
+
+
 def test_firms_that_differ_in_their_legal_form_alone_are_two() -> None:
     drawn = random.Random(2)
     who, rows = [], []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from pairmark.models.linking.evaluation import UNKNOWN, Identities, ListedPairs, evaluate_links, identities_of
 from pairmark.models.linking.mixture import SYMBOL_OF, Mixture, chances, plain_column
 from pairmark.models.linking.recall import N_SHOWN, draw_records, recall_so_far
-from pairmark.models.linking.share import calibrate_matches
+from pairmark.models.linking.share import calibrate_matches, share_of
 from pairmark.models.records.compare import LinkField
 from tests.models.linking.test_link_classes import KINDS, homes, linked
 
@@ -143,3 +144,44 @@ def test_partners_that_no_link_has_are_among_those_shown_and_count_as_missed() -
     # What nobody can tell makes no bound higher.
     doubtful = [[(is_linked, None) for is_linked, _ in others] for others in answers[:100]]
     assert recall_so_far(size, doubtful, 0.9, 0.95).bound == 0
+
+
+@pytest.mark.parametrize(
+    ("factor", "n_columns", "said"),
+    [
+        (1.0, 4, "agrees"),
+        # Far fewer links are false than it says.
+        (2e-4, 4, "doubtful"),
+        # Links without one of two columns are far worse than those with both.
+        (1.0, 2, "doubtful"),
+    ],
+)
+def test_columns_agree_where_they_say_neither_more_nor_less(factor: float, n_columns: int, said: str) -> None:
+    random = np.random.default_rng(1)
+    n, share = 20_000, 0.1
+    is_match = random.random(n) < share
+    alike = random.random((n, n_columns)) < np.where(is_match, 0.95, 0.02)[:, None]
+    symbols, counts = np.unique(SYMBOL_OF[np.where(alike, 4, 1)], axis=0, return_counts=True)
+    m, u = (np.tile([1 - p - 2e-6, 1e-6, 1e-6, p], (n_columns, 1)) for p in (0.95, 0.02))
+    ones = np.ones((1, n_columns))
+    columns = [plain_column(of) for of in u]
+    model = Mixture(columns, m, ones, 0.02 * ones, np.array([share * factor]), ("match",))
+    p = chances(model.log_odds(symbols))
+    estimate = float(counts[p > 0.5] @ (1 - p[p > 0.5]) / counts[p > 0.5].sum())
+    found = share_of(model, symbols, counts.astype(float), 0.5, 2_000, estimate)
+    assert (found.check, found.estimate) == (said, estimate)
+
+
+def test_firms_at_many_addresses_leave_the_share_unknown() -> None:
+    # Whether these moved or are branches, no column says.
+    symbols = SYMBOL_OF[np.array([[4, 4, 4], [4, 4, 1], [1, 1, 1]])]
+    counts = np.array([500.0, 900.0, 5_000.0])
+    u = np.tile([0.98, 0.005, 0.005, 0.01], (3, 1))
+    m = np.tile([0.02, 0.01, 0.02, 0.95], (3, 1))
+    plain = plain_column(u[0])
+    columns = [replace(plain, role=role) for role in ("company", "phone", "place")]
+    shared = np.array([[1.0, 1.0, 1.0], [1.0, 1.0, 0.0]])
+    for shares, is_known in (((0.14, 0.02), True), ((0.08, 0.14), False)):
+        model = Mixture(columns, m, shared, np.full((2, 3), 0.01), np.array(shares), ("match", "moved"))
+        found = share_of(model, symbols, counts, 0.5, 1_400, 0.01)
+        assert (found.estimate is not None) == is_known
