@@ -34,7 +34,7 @@ class FalseLinks(Answer):
         None,
         exclude_if=absent,
         description="with `estimate`: `agrees` where columns that were held out say the same of the links, `doubtful` "
-        "where they say more, or too few can tell",
+        "where they do not, or too few can tell",
         examples=["agrees"],
     )
     unknown: Literal[True] | None = Field(
