@@ -49,7 +49,7 @@ class Body(BaseModel):
 class QueryModel(BaseModel):
     """The query of an address. A parameter without a value counts as not given; an unknown one is refused."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, defer_build=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     @model_validator(mode="before")
     @classmethod
