@@ -106,7 +106,7 @@ WATCHED: dict[str, tuple[Row, ...]] = {
             "a key that decides searches at a rate, or the order tells which score is higher",
             "pairmark/service/scoring",
             r"if rate is None:\n        # The order",
-            "if False:\n        # The order",
+            "if rate is None:\n        return False\n        # The order",
         ),
         (
             "a key that only decides sends so many pairs a minute",
