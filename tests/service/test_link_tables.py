@@ -298,6 +298,29 @@ def test_a_code_of_every_row_is_compared_and_rows_are_numbered(tmp_path: Path) -
     assert any("rows are called by their numbers" in note and "else: bill" in note for note in found.notes)
 
 
+def test_what_names_the_rows_of_one_table_alone_is_compared(tmp_path: Path) -> None:
+    rows = people(30)
+    numbers = [f"{at * 7919 + 1000:08d}" for at in range(30)]
+    left = [
+        ["number", "last"],
+        *([f"No-{number}", row["last"]] for number, row in zip(numbers, rows, strict=True)),
+    ]
+    right = [
+        ["last", "number"],
+        *(
+            [row["last"], number[at % 2 * 8 :]]
+            for at, (number, row) in enumerate(zip(numbers, rows, strict=True))
+        ),
+    ]
+    found, _ = read(tmp_path, left, right)
+    assert found.ids == [None, None]
+    assert ("number", "id") in {(field.name, field.kind) for field in found.fields}
+    assert (
+        "l.csv: 'number' names its rows alone, so it is compared, and rows are called by their numbers"
+        in found.notes
+    )
+
+
 def test_ids_of_a_long_table_are_told_by_rows_that_follow_each_other(tmp_path: Path) -> None:
     rows = people(11_000)
     numbered = [["No", "last", "born"], *([str(at), row["last"], row["born"]] for at, row in enumerate(rows))]

@@ -81,6 +81,7 @@ class _Side:
     ----------
     cells : those of some of its rows, by column; coverage : which share of its different values they have.
     kinds : by which links compare them. declared : columns of which somebody said the kind.
+    listed : a column that names its rows and is compared all the same.
     joined : given names and surnames that the other table may have in one column.
     """
 
@@ -95,6 +96,7 @@ class _Side:
     declared: frozenset[str] = frozenset()
     warnings: Sequence[str] = ()
     id_column: str | None = None
+    listed: str | None = None
     joined: dict[str, tuple[str, str]] = field(default_factory=dict)
 
     def sql(self, name: str) -> str:
@@ -107,7 +109,7 @@ class _Side:
         return {
             column.name: column
             for column in self.inference.schema.columns
-            if column.type in COMPARED and column.name != self.id_column
+            if (column.type in COMPARED and column.name != self.id_column) or column.name == self.listed
         }
 
 
@@ -155,6 +157,16 @@ def read_tables(
                 )
     for side in sides:
         side.id_column = _id_of(connection, side, id_column, sides[0].id_column, notes_of_files)
+    for side in sides:
+        if id_column is None and any(
+            side.id_column in other.columns and other.id_column is None for other in sides
+        ):
+            # Such as the number of a product, which one table lists and the other mentions.
+            notes_of_files.append(
+                f"{side.name}: {side.id_column!r} names its rows alone, so it is compared, and rows are called by "
+                "their numbers"
+            )
+            side.listed, side.id_column = side.id_column, None
     fields, chosen, notes = _match_columns(sides)
     if not fields:
         raise InvalidInput(
@@ -349,8 +361,10 @@ def _id_of(
     if named_by_person == ROW:
         return None
     called = [name for name in side.columns if name.casefold() == "id"]
-    names = (named_by_person, *side.inference.schema.of_type("id"), elsewhere, *called)
-    chosen = next((name for name in names if name in side.columns), None)
+    names = [named_by_person, *side.inference.schema.of_type("id")]
+    if elsewhere in side.columns and _repeated(connection, side, elsewhere) is None:
+        names.append(elsewhere)
+    chosen = next((name for name in (*names, *called) if name in side.columns), None)
     if chosen is not None:
         _refuse_repeated(connection, side, chosen)
         return chosen
@@ -369,12 +383,17 @@ def _id_of(
     return None
 
 
-def _refuse_repeated(connection: duckdb.DuckDBPyConnection, side: _Side, name: str) -> None:
+def _repeated(connection: duckdb.DuckDBPyConnection, side: _Side, name: str) -> Any:
+    """The first cell of a column that is empty or in several rows, its row and how many have it, if there is one."""
     cell = f"c{side.columns.index(name)}"
-    repeated = connection.execute(
+    return connection.execute(
         f"SELECT {cell}, min(row) + 1, count(*) FROM {side.table} GROUP BY {cell} "
         f"HAVING count(*) > 1 OR {cell} IS NULL ORDER BY 2 LIMIT 1"
     ).fetchone()
+
+
+def _refuse_repeated(connection: duckdb.DuckDBPyConnection, side: _Side, name: str) -> None:
+    repeated = _repeated(connection, side, name)
     if repeated is not None:
         what = "is empty" if repeated[0] is None else f"repeats: {repeated[0]!r} names {repeated[2]} rows"
         raise InvalidInput(
