@@ -132,10 +132,13 @@ def link_texts(
 
 
 class Terms(NamedTuple):
-    """Terms of rows, words and trigrams, and which of them are codes that few have; numbers of codes, ``longer``, which
-    begin with others, ``shorter``; by which part of the way to 1 records of such two are nearer: ``begun``."""
+    """Terms of rows, words and trigrams, their ``weights``, and which of them are codes that few have; numbers of
+    codes, ``longer``, which begin with others, ``shorter``; by which part of the way to 1 records of such two are
+    nearer: ``begun``.
+    """
 
     keys: RankedKeys
+    weights: Float64
     is_code: Bool
     longer: Int64
     shorter: Int64
@@ -165,8 +168,12 @@ class Terms(NamedTuple):
         ranked = RankedKeys.of(keys, rows, n)
         is_rare = ranked.counts <= min(_FEW, max(n // 100, _LEAST_CODE))
         codes = is_rare & np.isin(ranked.keys, cells.hashes[is_code] & ~np.int64(1))
+        weights = np.where(ranked.is_gram, 0.0, np.log((1 + n) / (1 + ranked.counts)))
+        # A price that nobody else has may be one that changed.
+        numeric = np.isin(ranked.keys, cells.hashes[cells.row_tokens[n] :] & ~np.int64(1))
+        weights[numeric & (ranked.counts == 1)] /= 2
         pairs = _begun(cells, np.flatnonzero(is_code), ranked.keys, np.flatnonzero(codes))
-        return cls(ranked, codes, *pairs, begun)
+        return cls(ranked, weights, codes, *pairs, begun)
 
     def nearest(self, rows: Int64, tables: Int64, is_alone: Bool, n_nearest: int) -> Int64:
         """`RankedKeys.nearest`: no rule of candidates has a say in it."""
@@ -174,8 +181,7 @@ class Terms(NamedTuple):
 
     def scores(self, a: Int64, b: Int64) -> Float64:
         """Cosines of pairs of rows, with what their codes say."""
-        keys, n = self.keys, self.keys.starts.size - 1
-        words = self._matrix(np.where(keys.is_gram, 0.0, np.log((1 + n) / (1 + keys.counts))))
+        words = self._matrix(self.weights)
         norms = np.sqrt(words.power(2).sum(axis=1))
         score = _products(words, words, a, b) / np.maximum(norms[a] * norms[b], _LEAST_NORM)
         codes = self._matrix(self.is_code.astype(np.float64))

@@ -90,6 +90,14 @@ def test_a_code_that_begins_with_another_is_no_other_unless_a_number_goes_on(acr
     assert score[0, 1] == pytest.approx(cosine + (1 - cosine) / 4 if across else cosine)
 
 
+def test_prices_that_differ_hide_no_words_that_agree():
+    n = 100
+    wines = [f"{WORDS[at % 40]} {2000 + at // 40}" for at in range(n)]
+    prices = [f"{at + shift}.17" for shift in (200, 500) for at in range(n)]
+    found = link_texts(wines * 2, prices, np.repeat([0, 1], n), np.array([True, True]))
+    assert (found.b - found.a)[found.is_link].tolist() == [n] * n
+
+
 def test_several_partners_are_kept_unless_one_to_one_is_asked():
     titles = offers(100)
     words = titles[::2] + titles[1::2] + titles[1::2]
