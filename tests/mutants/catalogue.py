@@ -463,8 +463,8 @@ WATCHED: dict[str, tuple[Row, ...]] = {
         (
             "which row stands for a person is blind to scores",
             PAIRS,
-            r"as_given = np\.argsort\(side\.row\)",
-            "as_given = np.arange(len(side))",
+            r"np\.argsort\(same\.row\)\[",
+            "np.arange(len(same))[",
         ),
         (
             "the product bound counts the pairs of a matching",

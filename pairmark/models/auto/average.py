@@ -10,14 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 from pydantic import BaseModel, ConfigDict, Field
 from sklearn.base import BaseEstimator
 
 from pairmark.models.auto.candidates import RACING, Candidate, Data
 from pairmark.models.auto.race import FAR_AHEAD, Entry, fit_estimator, to_the_end
 from pairmark.models.classes.estimator import CLASSES
-from pairmark.models.core.arrays import Bool, Float32, Float64, Int64, Matrix
+from pairmark.models.core.arrays import ArrayLike, Bool, Float32, Float64, Int64, Matrix, NDArray
 from pairmark.models.core.artefact import ArtefactError, OutdatedModel
 from pairmark.models.core.scores import PairsOfRows
 from pairmark.models.core.search import GalleryIndex, Rows
@@ -112,9 +111,8 @@ def average(
         model = entry.candidate.build({**entry.params, **entry.candidate.grown(data)}, shared)
         params = jsonable_params(RACING[entry.candidate.kind], model)
         scale = scale_of(np.concatenate([negative for _, negative in entry.scores]))
-        member = Member(kind=entry.candidate.kind, params=params, **scale)
-        members.append(member)
-        values.append([[member.on_scale(side) for side in fold] for fold in entry.scores])
+        members.append(Member(kind=entry.candidate.kind, params=params, **scale))
+        values.append([[members[-1].on_scale(side) for side in fold] for fold in entry.scores])
 
     def mean_scores(fold: int, numbers: Sequence[int]) -> Any:
         return tuple(np.mean([values[number][fold][side] for number in numbers], axis=0) for side in (0, 1))
@@ -165,8 +163,7 @@ class AverageSimilarity(GroupedRows, BaseEstimator):
 
     def _learn_identities(self, rows: Float32, codes: Int64, identities: NDArray[Any]) -> None:
         self._begin()
-        labels = identities[codes]
-        self.models_ = [fit_estimator(model, rows, labels, self._groups) for model in self.models_]
+        self.models_ = [fit_estimator(model, rows, identities[codes], self._groups) for model in self.models_]
 
     def _learn_pairs(self, left: Float32, right: Float32, same: Bool, weight: Float64) -> None:
         self._begin()
@@ -206,16 +203,11 @@ class AverageSimilarity(GroupedRows, BaseEstimator):
         return _join_arrays([model._index_arrays(vectors) for model in self.models_])
 
     def _score_rows(self, queries: Matrix, index: GalleryIndex, rows: Rows) -> Float32:
-        indexes = [
-            GalleryIndex(vectors=index.vectors, arrays=without_prefix(index.arrays, f"{number}-"))
-            for number in range(len(self.models_))
-        ]
-        return self._mean(
-            [
-                model._score_rows(queries, part, rows)
-                for model, part in zip(self.models_, indexes, strict=True)
-            ]
-        )
+        scores = []
+        for number, model in enumerate(self.models_):
+            part = GalleryIndex(vectors=index.vectors, arrays=without_prefix(index.arrays, f"{number}-"))
+            scores.append(model._score_rows(queries, part, rows))
+        return self._mean(scores)
 
     def to_state(self) -> State:
         """Fitted state as named arrays and JSON-able facts."""
@@ -228,9 +220,8 @@ class AverageSimilarity(GroupedRows, BaseEstimator):
         """This estimator, fitted with what `to_state` gave; see `Stateful.from_state`."""
         self._begin()
         prefixes = tuple(f"{number}-" for number in range(len(self.models_)))
-        super().from_state(
-            {name: array for name, array in arrays.items() if not name.startswith(prefixes)}, meta
-        )
+        own = {name: array for name, array in arrays.items() if not name.startswith(prefixes)}
+        super().from_state(own, meta)
         for model, prefix, its_meta in zip(self.models_, prefixes, self.states_, strict=True):
             restore(model, arrays, prefix, its_meta, self.n_features_in_)
         return self

@@ -33,8 +33,7 @@ def _validated_rates(entries: Sequence[Entry], best: Entry, folds: Sequence[Any]
     """(n_folds, n_rates) TPR of racing: of the candidate that wins on the other folds of the repeat."""
     if best.nested_rates is not None:
         return best.nested_rates
-    eligible = to_the_end(entries)
-    rates = np.stack([entry.rates for entry in eligible])
+    rates = np.stack([entry.rates for entry in to_the_end(entries)])
     winners = [_simplest(fold_means(rates)[:, is_other]) for is_other in other_folds(folds)]
     return np.asarray(rates[winners, np.arange(len(folds))])
 
@@ -96,8 +95,7 @@ def leaderboard(
             line["validated_tpr"], line["validated_interval"] = _by_rate(nested, folds, fprs)
         if common > 1:
             deficit = entry.means[:common] - best.means[:common]
-            reach = float(stdtrit(common - 1, 0.975)) * standard_error(deficit)
-            mean = float(deficit.mean())
+            mean, reach = float(deficit.mean()), float(stdtrit(common - 1, 0.975)) * standard_error(deficit)
             line["difference"] = {"value": mean, "interval": [mean - reach, mean + reach]}
         lines.append(line)
     return sorted(

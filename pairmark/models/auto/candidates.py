@@ -137,19 +137,9 @@ def _plda_cost(data: Data) -> float:
     return 0.1 + 0.5 * (small + data.raced * (8e-10 * min(data.d, 2_048) ** 2 + 6e-9 * coordinates**2))
 
 
-def _logistic_cost(data: Data) -> float:
-    width = data.cells / data.n
-    # Three settings on half of the folds, one on the others, and twice the work a pair.
-    return 0.6 + 0.05 * width + 4 * judging_cost(data.raced, width)
-
-
 def _forest_cost(data: Data) -> float:
     pairs = min(100_000, data.n if data.pairs else 0.28 * data.raced**2)
     return float(5e-6 * _TREES * pairs * (1 + data.d**0.5 / 30))
-
-
-def _dense(data: Data) -> bool:
-    return not data.sparse
 
 
 def _vectors_cost(data: Data) -> float:
@@ -179,6 +169,9 @@ _of_classes = partial(
     grown=lambda data: {"n_estimators": _CLASS_TREES, "deals": 2 if data.n <= _FEW_DEALT else 1},
     needs=_FEW_CLASSES,
 )
+_of_dense_rows = partial(
+    Candidate, kind="plda", cost=_plda_cost, takes=lambda data: not data.sparse, needs="dense rows"
+)
 CANDIDATES: Final[tuple[Candidate, ...]] = (
     Candidate(name="cosine", kind="metric"),
     _of_classes(
@@ -200,19 +193,15 @@ CANDIDATES: Final[tuple[Candidate, ...]] = (
         cost=_classes_cost,
         takes=lambda data: _classes_fit(data) and not _few_vectors(data),
     ),
-    Candidate(name="plda", kind="plda", cost=_plda_cost, takes=_dense, needs="dense rows"),
-    Candidate(
-        name="discriminant cosine",
-        kind="plda",
-        params={"scoring": "cosine"},
-        cost=_plda_cost,
-        takes=_dense,
-        needs="dense rows",
-    ),
+    _of_dense_rows(name="plda"),
+    _of_dense_rows(name="discriminant cosine", params={"scoring": "cosine"}),
     Candidate(
         name="logistic",
         kind="similarity-logistic",
-        cost=_logistic_cost,
+        # Three settings on half of the folds, one on the others, and twice the work a pair.
+        cost=lambda data: (
+            0.6 + 0.05 * (data.cells / data.n) + 4 * judging_cost(data.raced, data.cells / data.n)
+        ),
         grid=({"C": 30.0}, {"C": 1.0}, {"C": 300.0}),
         # It is weak where most features are other than zero, and matter together.
         takes=lambda data: 2 * data.cells <= data.n * data.d,

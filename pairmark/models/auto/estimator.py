@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 from pydantic import BaseModel, ConfigDict, Field
 from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, clone
@@ -31,9 +30,9 @@ from pairmark.models.auto.candidates import (
 )
 from pairmark.models.auto.race import RACE_SHARE, Entry, IdentityTask, PairTask, Race, fit_estimator
 from pairmark.models.classes.estimator import CLASSES, SimilarityClasses, check_classes
-from pairmark.models.core.arrays import Bool, Float64, Int64
+from pairmark.models.core.arrays import ArrayLike, Bool, Float32, Float64, Int64, Matrix, NDArray
 from pairmark.models.core.artefact import ArtefactError
-from pairmark.models.core.base import Float32, GalleryIndex, Matrix, PairScorerMixin
+from pairmark.models.core.base import GalleryIndex, PairScorerMixin
 from pairmark.models.core.inputs import codes_by_appearance
 from pairmark.models.core.progress import as_part, one_blas_thread
 from pairmark.models.core.scores import Aggregation, PairsOfRows, SampleSets
@@ -289,8 +288,8 @@ class SimilarityAuto(GroupedRows, BaseEstimator):
                     entries, best = [*entries, mean], mean
             else:
                 # Too little to hold any of it out: the simplest.
-                best = Entry(candidate=racing[0], rates=nothing)
-                best.status, entries = "not raced: too few rows to hold any out", [best]
+                status = "not raced: too few rows to hold any out"
+                entries = [best := Entry(candidate=racing[0], rates=nothing, status=status)]
             if best.work <= _SAMPLES_SHARE * task.data.work:
                 model = best.model or best.candidate.build(best.params, shared)
                 self.aggregation_ = task.usual_aggregation(clone(model), fprs)
@@ -300,9 +299,8 @@ class SimilarityAuto(GroupedRows, BaseEstimator):
                 self.model_ = fit(model)
         self.winner_ = best.name
         for one in out:
-            why = "classifiers of the shared classes race alone"
-            if not one.takes(task.data):
-                why = f"it takes {one.needs}"
+            alone = "classifiers of the shared classes race alone"
+            why = alone if one.takes(task.data) else f"it takes {one.needs}"
             entries.append(Entry(candidate=one, rates=nothing, status=f"not tried: {why}"))
         self.leaderboard_ = leaderboard(entries, best, fprs, task.folds)
 
@@ -312,9 +310,8 @@ class SimilarityAuto(GroupedRows, BaseEstimator):
             raise ValueError("candidates is empty; expected at least one name, or None for all")
         asked = [one for one in CANDIDATES if self.candidates is None or one.name in self.candidates]
         racing = [candidate for candidate in asked if candidate.takes(data)]
-        if self.candidates is None and any(
-            one.kind == CLASSES.kind and 2 * one.cost(data) <= data.work for one in racing
-        ):
+        classifiers = [one for one in racing if one.kind == CLASSES.kind and 2 * one.cost(data) <= data.work]
+        if self.candidates is None and classifiers:
             # On no set of shared classes did PLDA or a forest add to classifiers; here these surely race.
             racing = [candidate for candidate in racing if candidate.kind in (METRIC.kind, CLASSES.kind)]
         if not racing:
@@ -322,8 +319,8 @@ class SimilarityAuto(GroupedRows, BaseEstimator):
                 f"none of the candidates {sorted(self.candidates or ())} takes this data ({data.d} features, "
                 f"{'sparse' if data.sparse else 'dense'}): name others, or leave candidates out"
             )
-        out = {one.name: one for one in asked if one.name not in {one.name for one in racing}}
-        return racing, list(out.values())
+        names = {one.name for one in racing}
+        return racing, list({one.name: one for one in asked if one.name not in names}.values())
 
     def _seed(self) -> int:
         return int(check_random_state(self.random_state).randint(2**31))
@@ -332,8 +329,7 @@ class SimilarityAuto(GroupedRows, BaseEstimator):
         """What a version says of itself: the winner and the race."""
         check_is_fitted(self)
         facts = _KINDS[self._kind].facts(self.model_, feature_names)
-        race: dict[str, Any] = {"winner": self.winner_, "candidates": self.leaderboard_}
-        return {**facts, "race": race}
+        return {**facts, "race": {"winner": self.winner_, "candidates": self.leaderboard_}}
 
     @property
     def unavailable_(self) -> frozenset[str]:
@@ -349,14 +345,13 @@ class SimilarityAuto(GroupedRows, BaseEstimator):
         """The winner's vectors; where it has none, there is no such method."""
         winner: Any = copy(self.model_)
         winner.set_output(transform=vars(self).get("_sklearn_output_config", {}).get("transform"))
-        vectors: Float32 = winner.transform(self._validated(X, "X"))
-        return vectors
+        return winner.transform(self._validated(X, "X"))  # type: ignore[no-any-return]
 
     @_winner_has("transform")  # type: ignore[untyped-decorator]
     def get_feature_names_out(self, input_features: ArrayLike | None = None) -> NDArray[Any]:
         """Names of the columns of `transform`, of the winner's kind."""
-        winner: Any = self.model_
-        return np.asarray(winner.get_feature_names_out(input_features))
+        model: Any = self.model_
+        return np.asarray(model.get_feature_names_out(input_features))
 
     @available_if(lambda self: not hasattr(self, "model_") or hasattr(self.model_, "transform"))  # type: ignore[untyped-decorator]
     def set_output(self, *, transform: str | None = None) -> Self:
@@ -419,12 +414,10 @@ class SimilarityAuto(GroupedRows, BaseEstimator):
 
     def to_state(self) -> State:
         """Fitted state as named arrays and JSON-able facts."""
-        arrays, facts = super().to_state()
-        own_arrays, meta = self.model_.to_state()
+        (arrays, facts), (own_arrays, meta) = super().to_state(), self.model_.to_state()
         params = jsonable_params(_KINDS[self._kind], self.model_)
-        return arrays | add_prefix(own_arrays, _WINNER), facts | {
-            "model": {"kind": self._kind, "params": params, "meta": meta}
-        }
+        winner = {"kind": self._kind, "params": params, "meta": meta}
+        return arrays | add_prefix(own_arrays, _WINNER), facts | {"model": winner}
 
     def from_state(self, arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> Self:
         """This estimator, fitted with what `to_state` gave; an `ArtefactError` names the fact, or the array and its

@@ -233,8 +233,8 @@ class Race:
 
     def _deficit(self, entry: Entry, rival: Entry) -> float:
         """By how much a candidate is behind one that was judged on as many folds or more."""
-        rates = pooled_rates(rival.scores[: len(entry.scores)], self._fprs)
-        return float((fold_means(rates) - entry.means).mean())
+        means = fold_means(pooled_rates(rival.scores[: len(entry.scores)], self._fprs))
+        return float((means - entry.means).mean())
 
     def _run_one(self, entry: Entry) -> None:
         """On all folds, unless it would take a while and is seen to be behind halfway."""

@@ -27,7 +27,6 @@ from functools import cached_property
 from typing import Any, Self, cast
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
 from pairmark.models.calibration.bootstrap import (
     CONFIDENCES,
@@ -83,7 +82,7 @@ from pairmark.models.calibration.thresholds import (
     suggested_threshold,
     two_sided_point,
 )
-from pairmark.models.core.arrays import Float32, Int64
+from pairmark.models.core.arrays import ArrayLike, Float32, Int64, NDArray
 from pairmark.models.pairs.held_out import HeldOutPairs
 from pairmark.models.pairs.samples import PairSample
 

@@ -9,10 +9,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
 from pairmark.models.calibration.finite_sample import order_pairs_needed
-from pairmark.models.core.arrays import Int64
+from pairmark.models.core.arrays import ArrayLike, Int64, NDArray
 from pairmark.models.core.inputs import label_of
 from pairmark.models.core.state import add_prefix, without_prefix
 from pairmark.models.pairs.samples import two_columns, unit_codes

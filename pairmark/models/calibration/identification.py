@@ -21,7 +21,6 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
 from pairmark.models.calibration.finite_sample import (
     order_pairs_needed,
@@ -32,7 +31,7 @@ from pairmark.models.calibration.finite_sample import (
 from pairmark.models.calibration.fitting import reading_state
 from pairmark.models.calibration.guarantees import askable, checked_rate
 from pairmark.models.calibration.operating_point import Guarantee, InsufficientCalibrationData, assumptions
-from pairmark.models.core.arrays import Float32
+from pairmark.models.core.arrays import ArrayLike, Float32, NDArray
 
 STATE_VERSION = 1
 

@@ -13,11 +13,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
 from pairmark.models.calibration.kernels import row_statistics, rows_outside
-from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
+from pairmark.models.core.arrays import Bool, Float32, Float64, Int64, NDArray
 from pairmark.models.pairs.held_out import HeldOutPairs
 
 STATISTICS = ("largest distance", "typical distance", "typical size", "norm", "spread")

@@ -327,7 +327,6 @@ class OperatingPoint:
 
     def __post_init__(self) -> None:
         guarantee = guarantee_of(self.method, self.origin)
-        object.__setattr__(self, "guarantee", guarantee)
         words = meaning_of(
             guarantee,
             self.origin,
@@ -346,11 +345,14 @@ class OperatingPoint:
         within = [str(entry["group"]) for entry in self.groups or () if entry["guarantee"] != "none"]
         if guarantee != "none" and within:
             words += f" So it is, at once, for pairs of people of one of the groups {', '.join(within)}."
-        object.__setattr__(self, "meaning", words)
-        object.__setattr__(self, "assumes", self.assumes or assumptions(self.origin))
-        if guarantee == "none":
-            for name in ("method", "confidence", "fpr_upper_bound", "fnr_upper_bound"):
-                object.__setattr__(self, name, None)
+        facts = {
+            "guarantee": guarantee,
+            "meaning": words,
+            "assumes": self.assumes or assumptions(self.origin),
+            **dict.fromkeys(OF_GUARANTEES[:-1] if guarantee == "none" else ()),
+        }
+        for name, fact in facts.items():
+            object.__setattr__(self, name, fact)
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-able: the attributes by name, without those that only a guarantee has where there is none."""

@@ -10,9 +10,8 @@ from functools import cached_property, lru_cache
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
-from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
+from pairmark.models.core.arrays import Bool, Float32, Float64, Int64, NDArray
 from pairmark.models.core.base import SCORE_BLOCK, prepare_subjects, score_subjects
 from pairmark.models.core.inputs import cells_missing as cells_missing
 from pairmark.models.core.scores import SampleSets

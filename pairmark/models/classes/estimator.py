@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 from pydantic import Field
 from scipy.spatial.distance import cdist
 from scipy.special import softmax
@@ -16,7 +15,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from pairmark.models.classes import kernels
-from pairmark.models.core.arrays import Bool, Float32, Float64, Int32, Int64, Matrix
+from pairmark.models.core.arrays import ArrayLike, Bool, Float32, Float64, Int32, Int64, Matrix, NDArray
 from pairmark.models.core.progress import one_blas_thread
 from pairmark.models.core.scores import PairsOfRows
 from pairmark.models.core.search import GalleryIndex, Rows
@@ -85,10 +84,8 @@ class _Forest(NamedTuple):
         # Memory that no node is written to is none.
         feature, children = np.empty((2, n_trees * 2 * codes.size), dtype=np.int32)
         roots, threshold = np.empty(n_trees, dtype=np.int64), np.empty(feature.size, dtype=np.float32)
-        n_tried = n_features_tried("sqrt", points.shape[1])
-        end = kernels.grow_forest(
-            points, codes, n_classes, n_tried, states, roots, feature, threshold, children
-        )
+        nodes, n_tried = (feature, threshold, children), n_features_tried("sqrt", points.shape[1])
+        end = kernels.grow_forest(points, codes, n_classes, n_tried, states, roots, *nodes)
         return cls(roots, feature[:end].copy(), threshold[:end].copy(), children[:end].copy())
 
     def relate(self, prefix: str) -> None:
@@ -287,12 +284,8 @@ class SimilarityClasses(GroupedRows, BaseEstimator):
                 is_class = (model.feature >= 0) | (model.children < self.n_classes_)
                 require(is_class, "extra-trees-children", model.children, "the number of a class at a leaf")
             elif model.vectors is None and len(model.weights) != self.n_features_in_:
-                raise refuse(
-                    "logistic-weights",
-                    None,
-                    f"has {len(model.weights)} rows",
-                    f"{self.n_features_in_}, one a feature",
-                )
+                n_rows, requirement = len(model.weights), f"{self.n_features_in_}, one a feature"
+                raise refuse("logistic-weights", None, f"has {n_rows} rows", requirement)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "weights_")
@@ -309,19 +302,19 @@ def _learn_classifier(
     name: str, points: Float64, shown: Float64, strength: float, n_trees: int, seed: int
 ) -> _Plane | _Forest:
     """A classifier of standardized rows (n, d) and their classes (n, k); one without rows gets no chance."""
+    codes, k = shown.argmax(axis=1), shown.shape[1]
     if name == "extra-trees":
-        codes = shown.argmax(axis=1)
-        return _Forest.grown(points.astype(np.float32), codes, shown.shape[1], n_trees, seed)
+        return _Forest.grown(points.astype(np.float32), codes, k, n_trees, seed)
     vectors = points if name == "svc" else None
     inputs = points if vectors is None else _kernel(points, points)
-    weights, intercepts = np.zeros((inputs.shape[1], shown.shape[1])), np.full(shown.shape[1], _NEVER)
+    weights, intercepts = np.zeros((inputs.shape[1], k)), np.full(k, _NEVER)
     there = np.flatnonzero(shown.any(axis=0))
     if there.size == 1:
         intercepts[there] = 0.0
     elif vectors is None:
         from sklearn.linear_model import LogisticRegression
 
-        model = LogisticRegression(C=strength, max_iter=200).fit(points, shown.argmax(axis=1))
+        model = LogisticRegression(C=strength, max_iter=200).fit(points, codes)
         # Of two classes there is one plane.
         both = np.array([-0.5, 0.5]) if there.size == 2 else 1.0
         weights[:, there], intercepts[there] = model.coef_.T * both, model.intercept_ * both

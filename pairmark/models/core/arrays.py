@@ -3,7 +3,8 @@
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike as ArrayLike
+from numpy.typing import NDArray as NDArray
 
 Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]

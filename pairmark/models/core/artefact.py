@@ -224,10 +224,9 @@ def _read_array(folder: Path, entry: _Entry, *, verify: bool, mmap: bool) -> np.
         if in_columns or not matches or file.stat().st_size != start + stored.itemsize * math.prod(shape):
             raise ArtefactError(f"{file} does not match its manifest entry: restore it or retrain")
         array = open_array(file) if mmap else np.load(file, allow_pickle=False)
-    except ArtefactError:
-        raise
     except (OSError, ValueError, TypeError, OverflowError, MemoryError, EOFError) as error:
-        if isinstance(error, OSError) and error.errno in OUT_OF_FILES:
+        is_out_of_files = isinstance(error, OSError) and error.errno in OUT_OF_FILES
+        if is_out_of_files or isinstance(error, ArtefactError):
             raise
         raise ArtefactError(f"{file} cannot be read as an array: restore it or retrain") from error
     return array

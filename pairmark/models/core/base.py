@@ -6,24 +6,23 @@ blocks, search) is here once. Scores are float32 and symmetric to the last bit.
 
 from __future__ import annotations
 
+import inspect
 import os
+import warnings
 from abc import abstractmethod
 from collections.abc import Callable
 from typing import Annotated, Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import issparse
-from sklearn.base import is_classifier
-from sklearn.utils import Tags
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin, is_classifier
+from sklearn.utils import Tags, TransformerTags
 from sklearn.utils.validation import check_is_fitted
 
 from pairmark.models.core import scores as subject_scores
 from pairmark.models.core import search
-from pairmark.models.core.arrays import Bool, Float64, Int64
-from pairmark.models.core.arrays import Float32 as Float32
+from pairmark.models.core.arrays import ArrayLike, Bool, Float32, Float64, Int64, NDArray
 from pairmark.models.core.arrays import Matrix as Matrix
-from pairmark.models.core.embedder import EmbedderMixin as EmbedderMixin
 from pairmark.models.core.inputs import (
     Missing,
     checked_identities,
@@ -296,7 +295,8 @@ class PairScorerMixin(Stateful):
         """
         check_is_fitted(self)
         a, b = self._sets(left, "left"), self._sets(right, "right")
-        return self._subject_score(a, b, self._aggregation(aggregation))
+        how = subject_scores.checked_aggregation(aggregation, self.aggregations, type(self).__name__)
+        return self._subject_score(a, b, how)
 
     def _sets(self, samples: Samples, name: str) -> SampleSets:
         rows, counts = subject_scores.join_samples(samples)
@@ -310,11 +310,6 @@ class PairScorerMixin(Stateful):
     def _subject_score(self, left: Any, right: Any, how: str) -> Float32:
         return subject_scores.score_samples(self._pair_score, left, right, how)
 
-    def _aggregation(self, aggregation: str) -> str:
-        if aggregation == "auto":
-            return self.aggregations[0]
-        return subject_scores.checked_aggregation(aggregation, self.aggregations, type(self).__name__)
-
     def index(self, gallery: ArrayLike) -> GalleryIndex:
         """Prepare a gallery, (n, d), for repeated searches.
 
@@ -325,13 +320,9 @@ class PairScorerMixin(Stateful):
         """
         check_is_fitted(self)
         rows = self._validated(gallery, "gallery")
-        if (
-            isinstance(rows, np.ndarray)
-            and isinstance(gallery, np.ndarray)
-            and np.shares_memory(rows, gallery)
-        ):
-            rows = rows.copy()
-        return self._indexed(rows, self._search_digest())
+        are_arrays = isinstance(rows, np.ndarray) and isinstance(gallery, np.ndarray)
+        kept = rows.copy() if are_arrays and np.shares_memory(rows, gallery) else rows
+        return self._indexed(kept, self._search_digest())
 
     def open_index(self, folder: str | os.PathLike[str], *, verify: bool = False) -> GalleryIndex:
         """Open a saved index of this model, memory-mapped: galleries larger than memory work, processes share pages.
@@ -356,8 +347,7 @@ class PairScorerMixin(Stateful):
         (n_queries, n_gallery) float32, each entry equal to `pair_score` of that pair to the last bit.
         """
         check_is_fitted(self)
-        queries = self._validated(query, "query")
-        index = self._as_index(gallery)
+        queries, index = self._validated(query, "query"), self._as_index(gallery)
         scores = np.empty((queries.shape[0], len(index)), dtype=np.float32)
         for start in range(0, len(index), SCORE_BLOCK):
             rows = slice(start, min(start + SCORE_BLOCK, len(index)))
@@ -394,8 +384,7 @@ class PairScorerMixin(Stateful):
             On bad numbers, and when the index is another model's.
         """
         check_is_fitted(self)
-        queries = self._validated(query, "query")
-        index = self._as_index(gallery)
+        queries, index = self._validated(query, "query"), self._as_index(gallery)
         return self._top_k(queries, index, SearchLimits.of(k, len(index), allowed, above))
 
     def _pairs_of(self, rows: Matrix) -> PairsOfRows:
@@ -411,12 +400,8 @@ class PairScorerMixin(Stateful):
     def _score_rows(self, queries: Matrix, index: GalleryIndex, rows: search.Rows) -> Float32:
         """Scores of some rows of a gallery, (n_queries, n_rows): equal to `pair_score` to the last bit."""
         block = index.vectors[rows]
-        return np.stack(
-            [
-                self._pair_score(_repeat_row(queries[at : at + 1], block.shape[0]), block)
-                for at in range(queries.shape[0])
-            ]
-        )
+        lines = (_repeat_row(queries[at : at + 1], block.shape[0]) for at in range(queries.shape[0]))
+        return np.stack([self._pair_score(line, block) for line in lines])
 
     def _search_form(self, queries: Matrix, index: GalleryIndex) -> SearchForm | None:
         """How the score follows from an inner product or a distance, where it does: search is then a scan."""
@@ -456,11 +441,9 @@ class PairScorerMixin(Stateful):
     def _search_digest(self) -> str:
         """Digest of what scores depend on: parameters and fitted state."""
         now = {name: value for name, value in vars(self).items() if name != "_digested"}
-        earlier = vars(self).get("_digested")
-        if earlier is not None and earlier[0].keys() == now.keys():
-            before = earlier[0]
-            if all(before[name] is value for name, value in now.items()):
-                return earlier[1]  # type: ignore[no-any-return]
+        before, digest = vars(self).get("_digested", ({}, ""))
+        if before.keys() == now.keys() and all(before[name] is value for name, value in now.items()):
+            return str(digest)
         params = {name: value for name, value in self._params().items() if name not in _NOT_SCORED}
         arrays, meta = self.to_state()
         if "scaling_" in now:
@@ -496,6 +479,34 @@ class PairScorerMixin(Stateful):
         if a.shape[0] != 1 or b.shape[0] != 1:
             raise ValueError(f"explain takes one pair; left has {a.shape[0]} rows and right {b.shape[0]}")
         return a, b
+
+
+class EmbedderMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
+    """A learner with a vector space of its own: `set_output` and `get_feature_names_out` are scikit-learn's."""
+
+    @property
+    def _n_features_out(self) -> int:
+        learner: Any = self
+        # Not what gives data frames, which ask for the names of their columns.
+        transform = inspect.unwrap(type(learner).transform)
+        row = np.zeros((1, learner.n_features_in_), dtype=np.float32)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "X does not have valid feature names")
+            return int(transform(learner, row).shape[1])
+
+    def __sklearn_tags__(self) -> Tags:
+        tags: Tags = super().__sklearn_tags__()
+        tags.transformer_tags = TransformerTags(preserves_dtype=["float32"])
+        return tags
+
+    def fit_transform(self, X: ArrayLike, y: ArrayLike, **fit_params: Any) -> Float32:
+        """``fit(X, y)``, then ``transform(X)``."""
+        learner: Any = self
+        return np.asarray(learner.fit(X, y, **fit_params).transform(X))
+
+    @abstractmethod
+    def transform(self, X: ArrayLike) -> Float32:
+        """Embed points, (n, d) -> (n, n_components) float32."""
 
 
 # What serves checks rows as they come in, and need not have them checked again.

@@ -9,10 +9,9 @@ from typing import Any, Literal
 from unicodedata import normalize
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import issparse
 
-from pairmark.models.core.arrays import Bool, Float32, Float64, Int32, Int64, Matrix
+from pairmark.models.core.arrays import ArrayLike, Bool, Float32, Float64, Int32, Int64, Matrix, NDArray
 
 PLACEHOLDERS = frozenset({
     "n/a", "na", "none", "null", "nan", "-", "--", "?", ".", "unknown", "#n/a", "<na>", "(null)", "\\n", "nil", "tbd",
@@ -83,8 +82,8 @@ def like_labels(labels: Iterable[str]) -> str | None:
     """A warning that lists labels which only case, leading zeros, ``.0`` or spaces tell apart, if there are any."""
     spellings: defaultdict[str, list[str]] = defaultdict(list)
     for label in labels:
-        plain = "".join(label.casefold().split())
-        spellings[_NO_FRACTION.sub("", _LEADING_ZEROS.sub("", plain))].append(label)
+        plain = _LEADING_ZEROS.sub("", "".join(label.casefold().split()))
+        spellings[_NO_FRACTION.sub("", plain)].append(label)
     alike = [group for group in spellings.values() if len(group) > 1]
     if not alike:
         return None
@@ -124,9 +123,8 @@ _FEW = 65_536
 
 def one_of_equals(rows: Any) -> Any:
     """The first row where all are one row, broadcast: it need not be looked at again and again."""
-    if isinstance(rows, np.ndarray) and rows.shape[0] > 1 and rows.strides[0] == 0:
-        return rows[:1]
-    return rows
+    is_repeated = isinstance(rows, np.ndarray) and rows.shape[0] > 1 and rows.strides[0] == 0
+    return rows[:1] if is_repeated else rows
 
 
 def csr_parts(rows: Any) -> tuple[Int64, Int32, Float32]:
@@ -290,8 +288,7 @@ def identity_codes(
             raise ValueError(
                 f"{name} holds texts and numbers; expected one of the two: use {name}.astype(str)"
             )
-    identities, codes = np.unique(labels, return_inverse=True)
-    identities, codes = merged_labels(identities, codes)
+    identities, codes = merged_labels(*np.unique(labels, return_inverse=True))
     return identities, codes.astype(np.int64, copy=False)
 
 
@@ -370,13 +367,8 @@ def by_feature(
     of each the ``feature``, its ``left`` and ``right`` value, and its ``contribution``
     """
     numbers = [int(i) for i in np.argsort(-np.abs(parts), kind="stable")[:LISTED] if parts[i] != 0]
+    columns = {"left": left, "right": right, "contribution": parts}
     rows = [
-        {
-            "feature": names[i],
-            "left": float(left[i]),
-            "right": float(right[i]),
-            "contribution": float(parts[i]),
-        }
-        for i in numbers
+        {"feature": names[i], **{name: float(column[i]) for name, column in columns.items()}} for i in numbers
     ]
     return rows, float(parts[numbers].sum()) if numbers else 0.0

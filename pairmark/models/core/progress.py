@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 from joblib import Parallel, delayed, effective_n_jobs
 from threadpoolctl import ThreadpoolController
@@ -78,8 +78,7 @@ def _libraries() -> ThreadpoolController:
 
 def one_blas_thread() -> AbstractContextManager[Any]:
     """Within it, BLAS works on one thread in this process."""
-    limited: AbstractContextManager[Any] = _libraries().limit(limits=1)
-    return limited
+    return cast(AbstractContextManager[Any], _libraries().limit(limits=1))
 
 
 def in_threads(work: Callable[[Any], Any], jobs: Sequence[Any], n_jobs: int | None) -> Iterator[Any]:

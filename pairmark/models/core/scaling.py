@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass
+from functools import reduce
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
 from scipy.special import log_softmax, ndtr, ndtri
 from sklearn.utils.validation import check_is_fitted
 
 from pairmark.models.core import kernels as row_kernels
-from pairmark.models.core.arrays import Float32, Float64, Int64, Matrix
+from pairmark.models.core.arrays import Float32, Float64, Int64, Matrix, NDArray
 from pairmark.models.core.artefact import ArtefactError
 from pairmark.models.core.base import PairScorerMixin
 from pairmark.models.core.state import Array, refuse, require
@@ -55,13 +55,12 @@ class ColumnScaling(NamedTuple):
             raise ValueError(f"{name} is sparse, and the model centres columns first: pass {name}.toarray()")
         with np.errstate(over="ignore"):
             numbers = rows.data / self.scale[rows.indices] if is_sparse else (rows - self.centre) / self.scale
-            values = numbers.astype(np.float32)
+            values: Any = numbers.astype(np.float32)
         if np.isinf(values).any():
             raise ValueError(f"{name} holds values too large for float32 once its columns are scaled")
-        if not is_sparse:
-            return values  # type: ignore[no-any-return]
-        scaled: Any = csr_array((values, rows.indices, rows.indptr), shape=rows.shape)
-        return scaled  # type: ignore[no-any-return]
+        if is_sparse:
+            values = csr_array((values, rows.indices, rows.indptr), shape=rows.shape)
+        return values  # type: ignore[no-any-return]
 
 
 def from_pipeline(pipeline: Pipeline) -> Any:
@@ -109,14 +108,9 @@ def from_pipeline(pipeline: Pipeline) -> Any:
             "the pipeline ends with a similarity of records, which takes cells: scale nothing before it"
         )
     model: Any = copy(steps[-1])
-    scalings = [_scaling_of(step) for step in steps[:-1]]
-    if "scaling_" in vars(model):
-        scalings.append(model.scaling_)
-    if scalings:
-        whole = scalings[0]
-        for following in scalings[1:]:
-            whole = whole.then(following)
-        model.scaling_ = whole
+    own = [model.scaling_] if "scaling_" in vars(model) else []
+    if scalings := [*map(_scaling_of, steps[:-1]), *own]:
+        model.scaling_ = reduce(ColumnScaling.then, scalings)
     names = getattr(steps[0], "feature_names_in_", None)
     if names is not None:
         model.feature_names_in_ = names
@@ -174,8 +168,7 @@ class NormalMarginals:
         """From rows (n, d); equal values share the mean of their quantiles."""
         n, d = min(X.shape[0], _ROWS), X.shape[1]
         reach = min(MAX_NORMAL, float(-ndtri(0.5 / max(n, 2))))
-        inner = ndtr(np.linspace(-reach, reach, _KNOTS - 2))
-        levels = np.concatenate([[0.0], inner, [1.0]])
+        levels = np.concatenate([[0.0], ndtr(np.linspace(-reach, reach, _KNOTS - 2)), [1.0]])
         knots = np.full((d, _KNOTS), np.inf, dtype=np.float32)
         values = np.zeros((d, _KNOTS), dtype=np.float32)
         for start in range(0, d, 64):

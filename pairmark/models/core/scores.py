@@ -13,10 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array, issparse, vstack
 
-from pairmark.models.core.arrays import Float32, Float64, Int64
+from pairmark.models.core.arrays import ArrayLike, Float32, Float64, Int64, NDArray
 
 PairsOfRows = Callable[[Int64, Int64], Float32]
 """Scores of pairs of prepared rows, by row numbers."""
@@ -167,8 +166,7 @@ class SampleSets:
     def take(self, numbers: NDArray[Any]) -> SampleSets:
         """Some of the subjects; rows are shared."""
         counts, starts = self.counts[numbers], (self.ends - self.counts)[numbers]
-        ends = np.cumsum(counts)
-        index = np.repeat(starts - (ends - counts), counts) + np.arange(int(ends[-1]) if ends.size else 0)
+        index = np.repeat(starts - (np.cumsum(counts) - counts), counts) + np.arange(counts.sum())
         return SampleSets(rows=self.rows, index=self.index[index], counts=counts)
 
 
@@ -185,23 +183,21 @@ def join_samples(samples: Samples) -> tuple[Any, Int64]:
     if len({part.shape[1] for part in parts}) > 1:
         raise ValueError("subjects have samples of different numbers of features; expected the same number")
     counts = np.array([part.shape[0] for part in parts], dtype=np.int64)
-    sparse = [bool(issparse(part)) for part in parts]
-    if all(sparse):
+    if all(map(issparse, parts)):
         return csr_array(vstack(parts, format="csr")), counts
-    dense = [part.toarray() if is_sparse else part for part, is_sparse in zip(parts, sparse, strict=True)]
-    return np.concatenate(dense), counts
+    return np.concatenate([part.toarray() if bool(issparse(part)) else part for part in parts]), counts
 
 
 def checked_aggregation(aggregation: str, able: Sequence[str], name: str) -> str:
-    """An aggregation other than ``auto``; ``able`` are those that a learner has."""
+    """An aggregation, of ``auto`` the first; ``able`` are those that a learner has."""
     if aggregation not in AGGREGATIONS:
         raise ValueError(f"aggregation is {aggregation!r}; expected one of {', '.join(AGGREGATIONS)}")
-    if aggregation not in able:
+    if aggregation not in ("auto", *able):
         raise ValueError(
             f"aggregation {aggregation!r} needs a PLDA model that scores log-likelihood ratios; {name} has "
             f"{', '.join(able)}"
         )
-    return aggregation
+    return able[0] if aggregation == "auto" else aggregation
 
 
 def sides_of(n: int, m: int) -> tuple[int, int, int]:
@@ -226,10 +222,9 @@ def score_samples(
     n, step_a, step_b = sides_of(len(left), len(right))
     numbers = np.arange(n)
     a, b = numbers * step_a, numbers * step_b
-    k, m = left.counts[a], right.counts[b]
     starts_a, starts_b = (left.ends - left.counts)[a], (right.ends - right.counts)[b]
-    cells = k * m
-    out = np.empty(n, dtype=np.float32)
+    m, out = right.counts[b], np.empty(n, dtype=np.float32)
+    cells = left.counts[a] * m
     # About `_CELLS` pairs of samples at a time.
     for part in np.split(numbers, np.flatnonzero(np.diff(np.cumsum(cells) // _CELLS)) + 1):
         ends = np.cumsum(cells[part])

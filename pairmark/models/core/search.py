@@ -22,11 +22,10 @@ from functools import partial
 from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array, issparse
 
 from pairmark.models.core import kernels as search_kernels
-from pairmark.models.core.arrays import Float32, Matrix
+from pairmark.models.core.arrays import ArrayLike, Float32, Matrix, NDArray
 from pairmark.models.core.artefact import ArtefactError, read_artefact, write_artefact
 
 Rows = slice | NDArray[np.intp]
@@ -64,9 +63,8 @@ class GalleryIndex:
         sparse: dict[str, list[int]] = {}
         for name, array in {"vectors": self.vectors, **self.arrays}.items():
             if issparse(array):
-                matrix: Any = array
-                sparse[name] = [int(size) for size in matrix.shape]
-                arrays.update({f"{name}.{part}": getattr(array, part) for part in _CSR_PARTS})
+                sparse[name] = [int(size) for size in array.shape]
+                arrays |= {f"{name}.{part}": getattr(array, part) for part in _CSR_PARTS}
             else:
                 arrays[name] = array
         return write_artefact(
@@ -103,11 +101,10 @@ def open_index(folder: str | os.PathLike[str], digest: str, *, verify: bool = Fa
             parts = tuple(arrays.pop(f"{name}.{part}") for part in _CSR_PARTS)
             arrays[name] = csr_array(parts, shape=tuple(shape), copy=False)
         vectors = arrays.pop("vectors")
-        matches = vectors.shape[0] == n
+        if vectors.shape[0] != n:
+            raise ValueError("not as many rows as there are said to be")
     except (KeyError, TypeError, ValueError) as error:
         raise ArtefactError(f"{folder} is not a complete index: index the gallery again") from error
-    if not matches:
-        raise ArtefactError(f"{folder} is not a complete index: index the gallery again")
     if owner != digest:
         raise ArtefactError(
             f"{folder} was made by another model, or by this one fitted otherwise: index the gallery again"
@@ -117,7 +114,12 @@ def open_index(folder: str | os.PathLike[str], digest: str, *, verify: bool = Fa
 
 def state_digest(facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, Any]]) -> str:
     """sha256 of JSON-able facts and named arrays."""
-    digest = hashlib.sha256(json.dumps(facts, sort_keys=True, default=_plain).encode())
+    text = json.dumps(
+        facts,
+        sort_keys=True,
+        default=lambda value: value.item() if isinstance(value, np.generic) else repr(value),
+    )
+    digest = hashlib.sha256(text.encode())
     for name in sorted(arrays):
         array = np.ascontiguousarray(arrays[name])
         digest.update(f"{name} {array.dtype.str} {np.shape(arrays[name])}".encode())
@@ -134,26 +136,6 @@ def seal_array(array: Any) -> Any:
     return view
 
 
-def checked_allowed(allowed: ArrayLike | None, n: int) -> NDArray[np.bool_] | None:
-    """A mask of the rows to consider, or `ValueError`; None for all."""
-    if allowed is None:
-        return None
-    mask = np.asarray(allowed)
-    if mask.dtype != np.bool_ or mask.shape != (n,):
-        raise ValueError(f"allowed is {mask.shape} of {mask.dtype}; expected a boolean mask of shape ({n},)")
-    return None if mask.all() else mask
-
-
-def checked_above(above: float | None) -> np.float32 | None:
-    """The float32 that scores must be strictly above, or None."""
-    if above is None:
-        return None
-    if np.isnan(above):
-        raise ValueError("above is NaN; expected a score")
-    with np.errstate(over="ignore"):
-        return np.float32(above)
-
-
 class SearchLimits(NamedTuple):
     """How many rows a search is asked for, which ones it looks at (None: all), and what scores have to be above."""
 
@@ -167,7 +149,16 @@ class SearchLimits(NamedTuple):
         k = operator.index(k)
         if k < 1:
             raise ValueError(f"k is {k}; expected at least 1")
-        return cls(min(k, n), checked_allowed(allowed, n), checked_above(above))
+        mask = np.ones(n, dtype=np.bool_) if allowed is None else np.asarray(allowed)
+        if mask.dtype != np.bool_ or mask.shape != (n,):
+            raise ValueError(
+                f"allowed is {mask.shape} of {mask.dtype}; expected a boolean mask of shape ({n},)"
+            )
+        if above is not None and np.isnan(above):
+            raise ValueError("above is NaN; expected a score")
+        with np.errstate(over="ignore"):
+            floor = None if above is None else np.float32(above)
+        return cls(min(k, n), None if allowed is None or mask.all() else mask, floor)
 
 
 class TopRows:
@@ -206,11 +197,8 @@ def pad_results(best: Sequence[TopRows], k: int) -> TopK:
     """The results of several queries as arrays."""
     rows = np.full((len(best), k), -1, dtype=np.intp)
     scores = np.full((len(best), k), -np.inf, dtype=np.float32)
-    for at, query_best in enumerate(best):
-        rows[at, : query_best.rows.size], scores[at, : query_best.rows.size] = (
-            query_best.rows,
-            query_best.scores,
-        )
+    for query, found in enumerate(best):
+        rows[query, : found.rows.size], scores[query, : found.rows.size] = found.rows, found.scores
     return rows, scores
 
 
@@ -253,12 +241,11 @@ def merge_top_k(parts: Sequence[TopK], k: int, keys: Sequence[Any]) -> Merged:
     keys : for each block, a sequence by row of what ties are ordered by (ids, say), unique over all blocks; only the
         keys of returned rows are looked up.
     """
-    n_queries = parts[0][0].shape[0]
+    rows, scores = (np.concatenate(side, axis=1) for side in zip(*parts, strict=True))
+    n_queries = rows.shape[0]
     part = np.full((n_queries, k), -1, dtype=np.intp)
     row, score = part.copy(), np.full((n_queries, k), -np.inf, dtype=np.float32)
-    sources = np.concatenate([np.full(rows.shape[1], number) for number, (rows, _) in enumerate(parts)])
-    rows = np.concatenate([candidates[0] for candidates in parts], axis=1)
-    scores = np.concatenate([candidates[1] for candidates in parts], axis=1)
+    sources = np.repeat(np.arange(len(parts)), [each.shape[1] for each, _ in parts])
     for query in range(n_queries):
         there = np.flatnonzero(rows[query] >= 0)
         line = scores[query, there]
@@ -274,12 +261,6 @@ def merge_top_k(parts: Sequence[TopK], k: int, keys: Sequence[Any]) -> Merged:
         part[query, : order.size], row[query, : order.size] = sources[columns], rows[query, columns]
         score[query, : order.size] = line[order]
     return Merged(part, row, score)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, np.generic):
-        return value.item()
-    return repr(value)
 
 
 BLOCK = 65_536
@@ -382,10 +363,9 @@ def top_k_by_form(
                     places: NDArray[np.intp],
                     query: Any = query,
                     query_best: TopRows = query_best,
-                    rows: Rows = rows,
+                    rows: NDArray[np.intp] = number_rows(rows),
                 ) -> None:
-                    places = np.sort(places)
-                    numbers = places + rows.start if isinstance(rows, slice) else rows[places]
+                    numbers = rows[np.sort(places)]
                     query_best.offer(numbers, score_rows(query, index, numbers)[0])
 
                 look_through(offer, partial(limit, form, width, scale), estimates[i, :size], mask, query_best)

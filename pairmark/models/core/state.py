@@ -30,10 +30,9 @@ from types import NoneType, SimpleNamespace
 from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeVar, get_args, get_type_hints
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model, model_validator
 
-from pairmark.models.core.arrays import Bool
+from pairmark.models.core.arrays import Bool, NDArray
 from pairmark.models.core.artefact import ArtefactError, OutdatedModel
 from pairmark.models.core.spec import LearnerSpec
 

@@ -12,12 +12,11 @@ from typing import Any
 
 import joblib
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import issparse
 from scipy.special import ndtri
 
 from pairmark.models.calibration.finite_sample import wilson_interval
-from pairmark.models.core.arrays import Float64, Int64
+from pairmark.models.core.arrays import ArrayLike, Float64, Int64
 from pairmark.models.evaluation.intervals import CONFIDENCE, mean_interval, t_interval
 from pairmark.models.evaluation.pairs import RESOLVED, SortedPairs, designs_of
 from pairmark.models.evaluation.precision import cross_matches
@@ -50,10 +49,9 @@ class ScorerComparison:
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-able: the attributes by name."""
-        entry = asdict(self)
-        if self.tpr_at_fpr is None:
-            del entry["tpr_at_fpr"]
-        return entry
+        return {
+            name: value for name, value in asdict(self).items() if name != "tpr_at_fpr" or value is not None
+        }
 
 
 def resolved_rates(n_different: int, target_fpr: float | None = None) -> tuple[float, ...]:
@@ -114,13 +112,14 @@ def compare_pairs(
         )
         draws.append(np.concatenate(results, axis=1))
     order = list(designs)
-    place = order.index(reference)
     return {
         name: ScorerComparison(
             value=float(point[name].mean()),
             interval=_percentiles([drawn[number] for drawn in draws]),
             difference=float(point[reference].mean() - point[name].mean()),
-            difference_interval=_percentiles([drawn[place] - drawn[number] for drawn in draws]),
+            difference_interval=_percentiles(
+                [drawn[order.index(reference)] - drawn[number] for drawn in draws]
+            ),
             tpr_at_fpr={f"{rate:g}": float(value) for rate, value in zip(targets, point[name], strict=True)},
         )
         for number, name in enumerate(order)
@@ -140,10 +139,8 @@ def compare_f1(
     -------
     name -> how it did. Intervals are Student's, of the linearized ratio by units: a pair counts with both of its units.
     """
-    is_same, ends = np.asarray(same).astype(np.bool_), np.unique(np.asarray(units), return_inverse=True)[1]
-    ends = ends.reshape(-1, 2)
-    owner = ends.T.ravel()
-    values, influences = {}, {}
+    is_same, values, influences = np.asarray(same).astype(np.bool_), {}, {}
+    ends = np.unique(np.asarray(units), return_inverse=True)[1].reshape(-1, 2)
     for name, given in scores.items():
         is_match = cross_matches(np.asarray(given, dtype=np.float32), is_same, ends)
         true, all_named = 2.0 * (is_match & is_same), 1.0 * is_match + is_same
@@ -151,7 +148,7 @@ def compare_f1(
         influences[name] = (true - values[name] * all_named) / max(all_named.sum(), 1.0)
 
     def around(value: float, influence: Float64, low: float) -> tuple[float, float] | None:
-        return t_interval(value, np.concatenate([influence, influence]), owner, low=low, high=1.0)
+        return t_interval(value, np.tile(influence, 2), ends.T.ravel(), low=low, high=1.0)
 
     return {
         name: ScorerComparison(
@@ -197,12 +194,11 @@ def _replicates(
     out = np.empty((len(scorers), len(seeds)))
     for column, seed in enumerate(seeds):
         rng = np.random.default_rng(seed)
-        while True:
+        weights: list[Float64 | None] = [None]
+        # All scorers have the same pairs, so that none has a kind that another one lacks.
+        while weights[0] is None:
             count = scorers[0].draw(rng)
             weights = [pairs.weights_at(pairs.times(count)) for pairs in scorers]
-            # All scorers have the same pairs, so that none has a kind that another one lacks.
-            if weights[0] is not None:
-                break
         out[:, column] = [
             _tpr(pairs, weight, targets).mean()
             for pairs, weight in zip(scorers, weights, strict=True)
@@ -261,30 +257,22 @@ def ranking_baselines(X: Any, Y: ArrayLike, queries: Any, random_state: int = 0)
     ``constant``: one ranking for all, by how often each label goes before the others; ``borda of neighbors``: the
     same over the `NEIGHBORS` nearest training rows, features scaled to unit variance. Each (m, k).
     """
-    rows, positions = _sample_rows(X, np.asarray(Y, dtype=np.float64), random_state)
-    truth = np.asarray(Y, dtype=np.float64)
-    near = _neighbors(rows, queries)
-    return {
-        "constant": np.repeat(consensus(truth), queries.shape[0], axis=0),
-        "borda of neighbors": np.concatenate([consensus(positions[at]) for at in near]),
-    }
-
-
-def _neighbors(X: Any, queries: Any) -> Int64:
     from sklearn.neighbors import NearestNeighbors
     from sklearn.preprocessing import StandardScaler
 
-    scaler = StandardScaler(with_mean=not issparse(X)).fit(X)
-    index = NearestNeighbors(n_neighbors=min(NEIGHBORS, X.shape[0])).fit(scaler.transform(X))
-    return np.asarray(index.kneighbors(scaler.transform(queries), return_distance=False), dtype=np.int64)
-
-
-def _sample_rows(X: Any, y: NDArray[Any], random_state: int) -> tuple[Any, NDArray[Any]]:
+    rows, positions = X, np.asarray(Y, dtype=np.float64)
+    constant = np.repeat(consensus(positions), queries.shape[0], axis=0)
     limit = min(MAX_ROWS, max(1_000, _CELLS // max(1, X.shape[1])))
-    if X.shape[0] <= limit:
-        return X, y
-    rows = np.sort(np.random.default_rng(random_state).choice(X.shape[0], size=limit, replace=False))
-    return X[rows], y[rows]
+    if X.shape[0] > limit:
+        some = np.random.default_rng(random_state).choice(X.shape[0], size=limit, replace=False)
+        rows, positions = X[np.sort(some)], positions[np.sort(some)]
+    scaler = StandardScaler(with_mean=not issparse(rows)).fit(rows)
+    index = NearestNeighbors(n_neighbors=min(NEIGHBORS, rows.shape[0])).fit(scaler.transform(rows))
+    near = index.kneighbors(scaler.transform(queries), return_distance=False)
+    return {
+        "constant": constant,
+        "borda of neighbors": np.concatenate([consensus(positions[each]) for each in near]),
+    }
 
 
 def classification_metrics(
@@ -328,11 +316,10 @@ def classification_metrics(
     }
     rows = np.flatnonzero(true >= 0)
     if rows.size:
-        truth_shares = np.maximum(estimated[rows, true[rows]], 1e-6)
-        metrics["log_loss"] = float(-np.log(truth_shares).mean())
+        metrics["log_loss"] = float(-np.log(np.maximum(estimated[rows, true[rows]], 1e-6)).mean())
     if reference is not None:
-        reference_codes = np.asarray(reference, dtype=np.int64)
-        metrics["constant_accuracy"] = float((true == np.bincount(reference_codes).argmax()).mean())
+        most_frequent = np.bincount(np.asarray(reference, dtype=np.int64)).argmax()
+        metrics["constant_accuracy"] = float((true == most_frequent).mean())
     return {
         **metrics,
         "n_rows": int(true.size),

@@ -50,7 +50,9 @@ def learning_curve(
     """
     random = np.random.default_rng(random_state)
     folds = [fold for fold in validation_folds(y, "open-set", random, repeats=1) if not fold.closed]
-    counts = np.unique([max(FEWEST, round(share * _n_trained(y, folds))) for share in SHARES])
+    # People who train in every fold.
+    n_trained = min((np.unique(y[fold.train]).size for fold in folds), default=0)
+    counts = np.unique([max(FEWEST, round(share * n_trained)) for share in SHARES])
     if not folds or counts.size < 2:
         raise ValueError(f"{np.unique(y).size} people; expected twelve or more, with two rows each")
     rates = np.empty((counts.size, len(folds), 1))
@@ -72,25 +74,14 @@ def learning_curve(
         least = SHOWN_FROM / float(np.median([fold.n_independent for fold in folds]))
         raise ValueError(f"people held out do not show the TPR at a rate below {least:.2g}")
     b, a = np.polyfit(np.log(counts), np.array(means, dtype=np.float64), 1)
+    deviations = rates.std(axis=(1, 2)).tolist()
     ahead = [round(factor * np.unique(y).size) for factor in AHEAD]
-    measured = zip(counts.tolist(), means, rates.std(axis=(1, 2)).tolist(), strict=True)
-    return [
-        {"people": people, "tpr": tpr, "deviation": deviation, "measured": True}
-        for people, tpr, deviation in measured
-    ] + [
-        {
-            "people": people,
-            "tpr": float(np.clip(a + b * np.log(people), 0, 1)),
-            "deviation": None,
-            "measured": False,
-        }
-        for people in ahead
+    trend = [float(np.clip(a + b * np.log(people), 0, 1)) for people in ahead]
+    points = [
+        *zip(counts.tolist(), means, deviations, [True] * counts.size, strict=True),
+        *zip(ahead, trend, [None] * len(ahead), [False] * len(ahead), strict=True),
     ]
-
-
-def _n_trained(y: Int64, folds: list[Any]) -> int:
-    """People who train in every fold."""
-    return min((np.unique(y[fold.train]).size for fold in folds), default=0)
+    return [dict(zip(("people", "tpr", "deviation", "measured"), point, strict=True)) for point in points]
 
 
 def draw_learning_curve(points: Sequence[Mapping[str, Any]], format: Format, title: str = "") -> bytes:

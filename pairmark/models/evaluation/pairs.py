@@ -18,10 +18,9 @@ from typing import Any, Final, Literal
 
 import joblib
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
 from pairmark.models.calibration.finite_sample import student_interval
-from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
+from pairmark.models.core.arrays import ArrayLike, Bool, Float32, Float64, Int64, NDArray
 from pairmark.models.evaluation.kernels import measure_pairs
 from pairmark.models.pairs.samples import PairSample, Side, pair_sample
 
@@ -84,11 +83,9 @@ def roc_lists(
         low = np.geomspace(1, n - 1, half).astype(np.int64)
         even = np.linspace(0, n - 1, max_points - half).astype(np.int64)
         points = np.unique(np.concatenate([[0], low, even]))[:max_points] if half else even
-    bands = None
-    if BAND_NAMES[0] in arrays:
-        ends = {name: arrays[name][points].tolist() for name in BAND_NAMES}
-        bands = {"confidence": confidence, **ends}
-    return {**{name: arrays[name][points].tolist() for name in CURVE_NAMES}, "bands": bands}
+    lists = {name: arrays[name][points].tolist() for name in (*CURVE_NAMES, *BAND_NAMES) if name in arrays}
+    bands = {name: lists.pop(name) for name in BAND_NAMES if name in lists}
+    return {**lists, "bands": {"confidence": confidence, **bands} if bands else None}
 
 
 def roc_curve_pairs(
@@ -137,9 +134,10 @@ def rates_at(
     protocol: str | None = None,
 ) -> tuple[float | None, float | None]:
     """False and true positive rate of one threshold, weighed as `pair_report` weighs them; None without such pairs."""
-    sample = pair_sample(scores, same, units, protocol=protocol)
-    at = np.array([threshold], dtype=np.float32)
-    fpr, tpr = (float(_above(side, at)[0]) if len(side) else None for side in (sample.different, sample.same))
+    sample, cut = pair_sample(scores, same, units, protocol=protocol), np.array([threshold], dtype=np.float32)
+    fpr, tpr = (
+        float(_above(side, cut)[0]) if len(side) else None for side in (sample.different, sample.same)
+    )
     return fpr, tpr
 
 
@@ -230,12 +228,11 @@ def widest_of(intervals: list[Float64]) -> Float64:
 
 def intervals_of(point: Float64, figures: Float64, sample: PairSample, confidence: float) -> Float64:
     """(n_figures, 2) the interval of each figure, from its draws."""
-    drawn = np.quantile(figures, _levels(confidence), axis=0).T
     widened = [
         _widen(float(value), column, sample, confidence)
         for value, column in zip(point, figures.T, strict=True)
     ]
-    return widest_of([drawn, np.array(widened)])
+    return widest_of([np.quantile(figures, _levels(confidence), axis=0).T, np.array(widened)])
 
 
 def _levels(confidence: float) -> list[float]:
@@ -292,8 +289,10 @@ def _draws_in_words(
         unit += f", one over {designs[1].n_units} blocks of the list"
     elif clusters is not None:
         unit += f" only, since the list has fewer than {MIN_CLUSTERS} blocks"
-    words = f"{100 * confidence:.0f} % intervals, the wider of a bootstrap over {unit} ({n_replicates} draws)"
-    return f"{words} and Wilson's interval"
+    return (
+        f"{100 * confidence:.0f} % intervals, the wider of a bootstrap over {unit} ({n_replicates} draws) and Wilson's "
+        "interval"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -349,23 +348,21 @@ class SortedPairs:
 
     def resample(self, rng: np.random.Generator, *, independent: bool) -> Float64:
         """Row weights of a draw of the units, or of the rows where these are independent, that has both kinds."""
-        while True:
-            times = (
+        weight = None
+        # Only a handful of units is ever drawn without one of the kinds: draw again.
+        while weight is None:
+            weight = self.weights_at(
                 rng.poisson(1.0, self.weight.size).astype(np.float64)
                 if independent
                 else self.times(self.draw(rng))
             )
-            weight = self.weights_at(times)
-            # Only a handful of units is ever drawn without one of the kinds: draw again.
-            if weight is not None:
-                return weight
+        return weight
 
     def times(self, count: Float64) -> Float64:
         """How many times each row comes when units are drawn ``count`` times, a unit's own pairs as often as it."""
         left, right = self._sides
         padded = np.append(count, 1.0)
-        drawn: Float64 = padded[left] * padded[right]
-        return drawn
+        return np.asarray(padded[left] * padded[right])
 
     @cached_property
     def _sides(self) -> tuple[Int64, Int64]:
@@ -383,10 +380,8 @@ def _replicates(
     seed: np.random.SeedSequence,
 ) -> tuple[Float64, Float64]:
     rng = np.random.default_rng(seed)
-    replicates = [
-        pairs.measure(pairs.resample(rng, independent=independent), targets, record) for _ in range(width)
-    ]
-    summaries, curves = zip(*replicates, strict=True)
+    weights = (pairs.resample(rng, independent=independent) for _ in range(width))
+    summaries, curves = zip(*(pairs.measure(weight, targets, record) for weight in weights), strict=True)
     return np.stack(summaries), np.stack(curves)
 
 
@@ -408,16 +403,14 @@ def _widen(value: float, draws: Float64, sample: PairSample, confidence: float) 
 def _roc(sample: PairSample) -> tuple[Float64, Float64, Float32]:
     thresholds = np.unique(np.concatenate([sample.different.scores, sample.same.scores]))[::-1]
     below = np.nextafter(thresholds[-1], np.float32(-np.inf))
-    fpr = np.append(_above(sample.different, thresholds), 1.0)
-    tpr = np.append(_above(sample.same, thresholds), 1.0)
+    fpr, tpr = (np.append(_above(side, thresholds), 1.0) for side in (sample.different, sample.same))
     return fpr, tpr, np.append(thresholds, below).astype(np.float32)
 
 
 def _above(side: Side, thresholds: Float32) -> Float64:
     """Share of the side's weight strictly above each threshold."""
     mass = np.concatenate([[0.0], np.cumsum(side.weight)])
-    above: Float64 = mass[np.searchsorted(-side.scores, -thresholds, side="left")] / mass[-1]
-    return above
+    return np.asarray(mass[np.searchsorted(-side.scores, -thresholds, side="left")] / mass[-1])
 
 
 def _thin(fpr: Float64, tpr: Float64) -> Int64:

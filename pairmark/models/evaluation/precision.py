@@ -11,9 +11,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
-from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
+from pairmark.models.core.arrays import ArrayLike, Bool, Float32, Float64, Int64, NDArray
 from pairmark.models.evaluation.pairs import (
     MAX_POINTS,
     N_REPLICATES,
@@ -79,14 +78,11 @@ def precision_report(
     pairs = designs[0]
     is_match = cross_matches(pairs.scores, pairs.is_same, pairs.units)
     point = _figures(pairs, is_match, pairs.weight)
-    rng = np.random.default_rng(random_state)
-    intervals = []
+    rng, intervals = np.random.default_rng(random_state), []
     for design in designs:
-        draws = [
-            _figures(design, is_match, design.resample(rng, independent=sample.rows_independent))
-            for _ in range(N_REPLICATES)
-        ]
-        intervals.append(intervals_of(point, np.stack(draws), sample, confidence))
+        weights = (design.resample(rng, independent=sample.rows_independent) for _ in range(N_REPLICATES))
+        draws = np.stack([_figures(design, is_match, weight) for weight in weights])
+        intervals.append(intervals_of(point, draws, sample, confidence))
     metrics = {
         name: {"value": float(value), "interval": interval.tolist()}
         for name, value, interval in zip(MEASURES, point, widest_of(intervals), strict=True)

@@ -9,9 +9,8 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from pairmark.models.core.arrays import Float64, Int64
+from pairmark.models.core.arrays import ArrayLike, Float64, Int64
 from pairmark.models.evaluation.intervals import CONFIDENCE, mean_interval
 
 Positions = Float64
@@ -69,11 +68,8 @@ def kendall_tau(a: ArrayLike, b: ArrayLike) -> Float64:
 
 def positions_of(scores: ArrayLike) -> Positions:
     """0-based positions of each row's scores, (n, k): highest first, ties by the labels' order."""
-    values = np.asarray(scores, dtype=np.float64)
-    order = np.argsort(-values, axis=1, kind="stable")
-    positions = np.empty(values.shape)
-    positions[np.arange(values.shape[0])[:, None], order] = np.arange(values.shape[1])
-    return positions
+    order = np.argsort(-np.asarray(scores, dtype=np.float64), axis=1, kind="stable")
+    return np.argsort(order, axis=1).astype(np.float64)
 
 
 def mid_positions(positions: ArrayLike) -> Positions:
@@ -126,8 +122,7 @@ def borda(before: Float64) -> Float64:
 def consensus(positions: ArrayLike) -> Positions:
     """The one ranking, (1, k), that puts labels in the order of how often each goes before the others (Borda)."""
     # Two labels that no row shows together say nothing of each other: even.
-    shares = np.nan_to_num(pairwise_shares(positions), nan=0.5)
-    return positions_of(borda(shares[None]))
+    return positions_of(borda(np.nan_to_num(pairwise_shares(positions), nan=0.5)[None]))
 
 
 def copeland(before: Float64) -> Positions:
@@ -159,13 +154,12 @@ def split_rankings(
     n_units = int(units.max(initial=-1)) + 1
     held_out = max(round(test_fraction * n_units), 2)
     if n_units - held_out < 2:
-        kind = "rows" if groups is None else "groups"
         raise ValueError(
-            f"there are {n_units} {kind}; expected at least 4, two to learn from and two to test"
+            f"there are {n_units} {'rows' if groups is None else 'groups'}; expected at least 4, two to learn from and "
+            "two to test"
         )
-    is_test = np.zeros(n_units, dtype=np.bool_)
-    is_test[np.random.default_rng(random_state).permutation(n_units)[:held_out]] = True
-    return np.flatnonzero(~is_test[units]), np.flatnonzero(is_test[units])
+    is_test = np.isin(units, np.random.default_rng(random_state).permutation(n_units)[:held_out])
+    return np.flatnonzero(~is_test), np.flatnonzero(is_test)
 
 
 def ranking_metrics(
@@ -196,8 +190,8 @@ def ranking_metrics(
         When no row of ``truth`` orders two labels.
     """
     answers, observed = np.asarray(predicted, dtype=np.float64), np.asarray(truth, dtype=np.float64)
-    low, high = _extremes(observed)
-    rows = np.flatnonzero(low < high)
+    low = np.fmin.reduce(observed, axis=1)
+    rows = np.flatnonzero(low < np.fmax.reduce(observed, axis=1))
     if not rows.size:
         raise ValueError("no held-out row orders two labels; bring more rows, or rankings of more labels")
     answers, observed, low = answers[rows], observed[rows], low[rows]
@@ -209,15 +203,14 @@ def ranking_metrics(
             "interval": mean_interval(values, owners, low=lowest, high=1.0),
         }
 
-    # A row whose observed labels the ranker left all tied says nothing of them: no agreement, not none to count.
     metrics: dict[str, Any] = {
-        "kendall_tau": entry(np.nan_to_num(kendall_tau(answers, observed), nan=0.0), -1.0)
+        # A row whose observed labels the ranker left all tied says nothing of them: no agreement, not none to count.
+        "kendall_tau": entry(np.nan_to_num(kendall_tau(answers, observed), nan=0.0), -1.0),
+        "pair_accuracy": entry(_pairs_right(answers, observed)),
     }
-    metrics["pair_accuracy"] = entry(_pairs_right(answers, observed))
     among = np.where(np.isnan(observed), np.inf, answers)
     first = among == among.min(axis=1, keepdims=True)
-    best = observed == low[:, None]
-    metrics["top_1"] = entry((first & best).sum(axis=1) / first.sum(axis=1))
+    metrics["top_1"] = entry((first & (observed == low[:, None])).sum(axis=1) / first.sum(axis=1))
     if reference is not None:
         constant = np.broadcast_to(consensus(reference), observed.shape)
         metrics["constant_kendall_tau"] = entry(np.nan_to_num(kendall_tau(constant, observed), nan=0.0), -1.0)
@@ -228,11 +221,6 @@ def ranking_metrics(
         "confidence": CONFIDENCE,
         "intervals": "Student's t over " + ("rows" if units is None else "groups"),
     }
-
-
-def _extremes(positions: Float64) -> tuple[Float64, Float64]:
-    absent = np.isnan(positions)
-    return (np.where(absent, np.inf, positions).min(axis=1), np.where(absent, -np.inf, positions).max(axis=1))
 
 
 def _pairs_right(answers: Float64, truth: Float64) -> Float64:

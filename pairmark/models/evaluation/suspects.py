@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from pairmark.models.core.arrays import Int64
+from pairmark.models.core.arrays import ArrayLike, Int64
 
 TOLD = 20
 """Suspects of each kind that are listed."""
@@ -39,13 +38,9 @@ def suspects(
     means = np.bincount(couple_of_pair.ravel(), weights=values[~is_same], minlength=counts.size) / counts
     doubtful = np.flatnonzero(means > typical_same)
     double = couples[doubtful[np.argsort(-means[doubtful], kind="stable")]]
-    sides, places = np.unique(ends[is_same], return_inverse=True)
-    places = places.reshape(-1, 2)
+    sides, places, n_pairs = np.unique(ends[is_same], return_inverse=True, return_counts=True)
     best = np.full(sides.size, -np.inf)
-    n_pairs = np.zeros(sides.size, dtype=np.int64)
-    for side in range(2):
-        np.maximum.at(best, places[:, side], values[is_same])
-        n_pairs += np.bincount(places[:, side], minlength=sides.size)
+    np.maximum.at(best, places.ravel(), np.repeat(values[is_same], 2))
     wrong = np.flatnonzero((n_pairs >= 2) & (best < float(np.quantile(values[~is_same], 1 - _RARE))))
     if wrong.size > _RARE * sides.size:
         wrong = wrong[:0]

@@ -12,12 +12,12 @@ from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array, issparse, vstack
 
-from pairmark.models.core.arrays import Bool, Float64, Int64
+from pairmark.models.core.arrays import ArrayLike, Bool, Float64, Int64, NDArray
 from pairmark.models.core.base import PairScorerMixin
 from pairmark.models.core.inputs import codes_by_appearance, identity_codes
+from pairmark.models.pairs.held_out import rank_within
 from pairmark.models.pairs.lists import distinct_rows, identities_of_pairs, joined_groups
 from pairmark.models.pairs.splits import Protocol, resolve_protocol
 
@@ -69,10 +69,9 @@ class Fold:
     @cached_property
     def places(self) -> tuple[Int64, Int64]:
         """Same and different pairs as places in the flattened square of scores."""
-        n = self.test.size
-        left, right = np.triu_indices(n, 1)
+        left, right = np.triu_indices(self.test.size, 1)
         is_same = self.test_codes[left] == self.test_codes[right]
-        flat = left * n + right
+        flat = left * self.test.size + right
         return flat[is_same], flat[~is_same]
 
     @property
@@ -144,9 +143,8 @@ def nested_rates(rates: Float64, folds: Sequence[Any]) -> Float64:
 
 def shown_rates(rates: Float64, folds: Sequence[Any], fprs: tuple[float, ...]) -> dict[float, float]:
     """Mean TPR over folds at those rates that at least half of the folds have enough identities, or rows, to show."""
-    is_shown = np.array([fold.n_independent * np.array(fprs) >= SHOWN_FROM for fold in folds]) & np.isfinite(
-        rates
-    )
+    is_enough = np.array([fold.n_independent * np.array(fprs) >= SHOWN_FROM for fold in folds])
+    is_shown = is_enough & np.isfinite(rates)
     return {
         rate: float(rates[is_shown_at, column].mean())
         for column, (rate, is_shown_at) in enumerate(zip(fprs, is_shown.T, strict=True))
@@ -190,8 +188,7 @@ class GroupedRows(PairScorerMixin):
         groups : (n,) what rows belong together, e.g. the person where y is what they do: no fold splits a group.
         """
         if groups is not None:
-            codes = identity_codes(groups, np.size(y), "groups", "group")[1]
-            self._groups = codes_by_appearance(codes)[0]
+            self._groups = codes_by_appearance(identity_codes(groups, np.size(y), "groups", "group")[1])[0]
         try:
             return super().fit(X, y)
         finally:
@@ -243,9 +240,8 @@ def validation_folds(
     counts, closed = np.bincount(codes), protocol == "closed-set"
     if closed:
         units = np.arange(codes.size) if groups is None else groups
-        n_folds = FOLDS
-        if _n_different(counts) / n_folds**2 < 1.0 / JUDGED_FPR[-1]:
-            n_folds = 2
+        n_different = int(counts.sum() ** 2 - (counts**2).sum()) // 2
+        n_folds = 2 if n_different / FOLDS**2 < 1.0 / JUDGED_FPR[-1] else FOLDS
         n_folds = min(n_folds, int(counts.max()) // 2, np.unique(units).size)
     else:
         units = codes if groups is None else _join_codes(codes, groups)
@@ -263,8 +259,9 @@ def validation_folds(
         )
         for number in range(n_folds):
             train, test = np.flatnonzero(part != number), np.flatnonzero(part == number)
-            test = _sample_rows(test, codes, random, JUDGED_ROWS)
-            if _has_pairs(codes[test]) and np.bincount(codes[train]).max() > 1:
+            test = some_rows(codes, random, JUDGED_ROWS, test)
+            n_each = np.unique(codes[test], return_counts=True)[1]
+            if n_each.size > 1 and n_each.max() > 1 and np.bincount(codes[train]).max() > 1:
                 folds.append(
                     Fold(
                         train=train,
@@ -278,15 +275,6 @@ def validation_folds(
     return folds
 
 
-def _n_different(counts: Int64) -> int:
-    return int(counts.sum() ** 2 - (counts**2).sum()) // 2
-
-
-def some_rows(codes: Int64, random: np.random.Generator, limit: int) -> Int64:
-    """At most so many rows to choose on: about equally many an identity, whole identities where they are many."""
-    return _sample_rows(np.arange(codes.size), codes, random, limit)
-
-
 def deal_entries(key: NDArray[Any], n_folds: int, random: np.random.Generator) -> Int64:
     """Fold of each entry: entries of equal keys, in random order, spread evenly over the folds."""
     order = random.permutation(key.size)
@@ -296,24 +284,19 @@ def deal_entries(key: NDArray[Any], n_folds: int, random: np.random.Generator) -
     return parts
 
 
-def _sample_rows(rows: Int64, codes: Int64, random: np.random.Generator, limit: int) -> Int64:
-    """At most so many rows: about equally many an identity, whole identities left out where there are too many."""
+def some_rows(codes: Int64, random: np.random.Generator, limit: int, rows: Int64 | None = None) -> Int64:
+    """At most so many of some rows, or of all: about equally many an identity, whole identities left out where there
+    are too many."""
+    rows = np.arange(codes.size) if rows is None else rows
     if rows.size <= limit:
         return rows
     rows = random.permutation(rows)
     identities, place = np.unique(codes[rows], return_inverse=True)
-    per_identity = max(8, limit // identities.size)
     # Identities in a random order, rows in theirs within: the first few of each are taken until there are enough.
     turn = random.permutation(identities.size)[place]
     order = np.argsort(turn, kind="stable")
-    starts = np.concatenate([[True], np.diff(turn[order]) > 0])
-    rank = np.arange(order.size) - np.maximum.accumulate(np.where(starts, np.arange(order.size), 0))
-    return np.sort(rows[order[rank < per_identity]][:limit])
-
-
-def _has_pairs(codes: Int64) -> bool:
-    counts = np.unique(codes, return_counts=True)[1]
-    return bool(counts.size > 1 and counts.max() > 1)
+    rank = rank_within(turn, np.arange(turn.size))[order]
+    return np.sort(rows[order[rank < max(8, limit // identities.size)]][:limit])
 
 
 @dataclass(frozen=True, kw_only=True)

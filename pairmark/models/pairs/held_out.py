@@ -6,9 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
-from pairmark.models.core.arrays import Bool, Int32, Int64
+from pairmark.models.core.arrays import ArrayLike, Bool, Int32, Int64, NDArray
 from pairmark.models.core.inputs import codes_by_appearance
 from pairmark.models.pairs.splits import Protocol, RandomState, resolve_protocol
 
@@ -28,26 +27,22 @@ def open_set_pairs(
     # Rows grouped by identity, in random order within: cell (identity, k) is rows[start[identity] + k].
     order = rng.permutation(codes.size)
     rows = order[np.argsort(codes[order], kind="stable")]
-    start = np.concatenate([[0], np.cumsum(counts)[:-1]])
+    start = np.cumsum(counts) - counts
 
-    available = counts * (counts - 1) // 2
-    quota = _even_quota(available, max(1, n_pairs // SAME_SHARE))
-    owner, k = _repeat_with_rank(quota)
-    step_left, step_right = _nth_pair(k, counts[owner])
-    same_left, same_right = rows[start[owner] + step_left], rows[start[owner] + step_right]
+    owner, k = repeat_with_rank(_even_quota(counts * (counts - 1) // 2, max(1, n_pairs // SAME_SHARE)))
+    # The k-th of the n(n-1)/2 unordered pairs of n things, in an order that uses all things evenly.
+    n = counts[owner]
+    same_left, same_right = rows[start[owner] + k % n], rows[start[owner] + (k % n + 1 + k // n) % n]
 
     budget = max(1, n_pairs - owner.size)
     first, second, complete = unit_pairs(counts.size, budget, rng)
     cells = counts[first] * counts[second]
-    quota = _even_quota(cells, budget) if complete else np.minimum(cells, 1)
-    edge, k = _repeat_with_rank(quota)
+    edge, k = repeat_with_rank(_even_quota(cells, budget) if complete else np.minimum(cells, 1))
     i, j = first[edge], second[edge]
     # Walk the n_i x n_j table along diagonals from a random corner: distinct cells, all samples used evenly.
-    turn_i = rng.integers(0, 2**31, first.size)[edge]
-    turn_j = rng.integers(0, 2**31, first.size)[edge]
-    lap = k // np.lcm(counts[i], counts[j])
+    turn_i, turn_j = (rng.integers(0, 2**31, first.size)[edge] for _ in range(2))
     left = rows[start[i] + (turn_i + k) % counts[i]]
-    right = rows[start[j] + (turn_j + k + lap) % counts[j]]
+    right = rows[start[j] + (turn_j + k + k // np.lcm(counts[i], counts[j])) % counts[j]]
     units = np.concatenate([np.stack([owner, owner], axis=1), np.stack([i, j], axis=1)])
     return np.concatenate([same_left, left]), np.concatenate([same_right, right]), units
 
@@ -57,12 +52,11 @@ def unit_pairs(m: int, budget: int, rng: np.random.Generator) -> tuple[Int64, In
     if m * (m - 1) // 2 <= budget:
         first, second = np.triu_indices(m, 1)
         return first.astype(np.int64), second.astype(np.int64), True
-    sizes = _cell_sizes(m, budget)
-    start = np.concatenate([[0], np.cumsum(sizes)[:-1]])
-    unit = rng.permutation(m).astype(np.int64)
-    of_size = {size: np.triu_indices(size, 1) for size in np.unique(sizes).tolist()}
-    first = np.concatenate([at + of_size[size][0] for at, size in zip(start, sizes.tolist(), strict=True)])
-    second = np.concatenate([at + of_size[size][1] for at, size in zip(start, sizes.tolist(), strict=True)])
+    sizes, unit = _cell_sizes(m, budget), rng.permutation(m).astype(np.int64)
+    within = {size: np.stack(np.triu_indices(size, 1)) for size in np.unique(sizes).tolist()}
+    starts = (np.cumsum(sizes) - sizes).tolist()
+    pairs = [start + within[size] for start, size in zip(starts, sizes.tolist(), strict=True)]
+    first, second = np.concatenate(pairs, axis=1)
     return unit[first], unit[second], False
 
 
@@ -96,24 +90,17 @@ def _even_quota(available: Int64, budget: int) -> Int64:
     return np.minimum(available, max(1, even_level(available, budget))).astype(np.int64)
 
 
-def _repeat_with_rank(quota: Int64) -> tuple[Int64, Int64]:
+def repeat_with_rank(quota: Int64) -> tuple[Int64, Int64]:
     """Each index repeated quota[index] times, and 0, 1, 2, ... within each."""
     index = np.repeat(np.arange(quota.size, dtype=np.int64), quota)
-    ends = np.cumsum(quota)
-    return index, np.arange(index.size, dtype=np.int64) - np.repeat(ends - quota, quota)
+    return index, np.arange(index.size, dtype=np.int64) - np.repeat(np.cumsum(quota) - quota, quota)
 
 
 def rank_within(groups: Int32 | Int64, order: Int64) -> Int64:
     """(n,) 0, 1, 2, ... of the members of each group 0, 1, ..., along an order of all."""
     rank, sizes = np.empty(groups.size, dtype=np.int64), np.bincount(groups)
-    rank[order[np.argsort(groups[order], kind="stable")]] = _repeat_with_rank(sizes)[1]
+    rank[order[np.argsort(groups[order], kind="stable")]] = repeat_with_rank(sizes)[1]
     return rank
-
-
-def _nth_pair(k: Int64, n: Int64) -> tuple[Int64, Int64]:
-    """The k-th of the n(n-1)/2 unordered pairs of n things, in an order that uses all things evenly."""
-    left = k % n
-    return left, (left + 1 + k // n) % n
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,8 +141,7 @@ class HeldOutPairs:
     @property
     def origin(self) -> dict[str, Any]:
         """How the pairs came about, as `pairmark.models.calibration.calibration.Calibration.fit` takes it."""
-        names = ("protocol", "units_assumed", "listing", "population")
-        return {name: getattr(self, name) for name in names}
+        return {name: getattr(self, name) for name in ("protocol", "units_assumed", "listing", "population")}
 
 
 def held_out_pairs(

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
+from pairmark.models.core.arrays import ArrayLike, Bool, Float32, Float64, Int64
 from pairmark.models.pairs.kernels import grown_blocks
 from pairmark.models.pairs.splits import Protocol, n_folds_of, resolve_protocol, stream_of
 
@@ -17,8 +16,7 @@ def joined_groups(n: int, i: Int64, j: Int64) -> tuple[int, Int64]:
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
-    graph = coo_array((np.ones(len(i)), (i, j)), shape=(n, n))
-    n_groups, group = connected_components(graph, directed=False)
+    n_groups, group = connected_components(coo_array((np.ones(len(i)), (i, j)), shape=(n, n)), directed=False)
     return int(n_groups), group.astype(np.int64)
 
 
@@ -68,10 +66,9 @@ def fold_pairs(units: Int64, same: Bool, usable: Bool) -> ListFolds:
         fold = _share_out(block, sizes, np.random.Generator(stream_of(n_units, draw)))
         sides = fold[units]
         is_scored = usable & (sides[:, 0] == sides[:, 1])
-        inside = np.unique(sides[is_scored])
         learned = [same[(sides != number).all(axis=1)] for number in range(n_folds)]
-        judged = same[is_scored]
-        if inside.size > 1 and all(each.any() and not each.all() for each in [judged, *learned]):
+        has_both = all(part.any() and not part.all() for part in [same[is_scored], *learned])
+        if has_both and np.unique(sides[is_scored]).size > 1:
             return ListFolds(
                 fold=fold,
                 block=block,
@@ -104,14 +101,12 @@ def list_blocks(edges: Int64, n_units: int) -> Int64:
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import breadth_first_order
 
-    of_cut = np.cumsum(is_cut) - 1
-    ends = of_cut[edges[is_cut[edges[:, 0]]]]
-    n_cut = int(is_cut.sum())
+    ends, n_cut = (np.cumsum(is_cut) - 1)[edges[is_cut[edges[:, 0]]]], int(is_cut.sum())
     both = np.concatenate([ends, ends[:, ::-1]])
     graph = coo_array((np.ones(len(both)), both.T), shape=(n_cut, n_cut)).tocsr()
     firsts = np.unique(block[is_cut], return_index=True)[1]
     order = np.concatenate(
-        [breadth_first_order(graph, at, directed=False, return_predecessors=False) for at in firsts]
+        [breadth_first_order(graph, first, directed=False, return_predecessors=False) for first in firsts]
     )
     grown = grown_blocks(
         graph.indptr.astype(np.int64),
@@ -189,12 +184,10 @@ def contradictory_pairs(
     ----------
     left, right, same, units : as in `listed_units`.
     """
-    a, b, is_same = np.asarray(left), np.asarray(right), np.asarray(same).astype(np.bool_)
-    points, ends = np.unique(np.concatenate([a, b]), return_inverse=True)
-    i, j = ends[: a.size], ends[a.size :]
-    bonds = []
-    if units is not None:
-        bonds.append((np.concatenate([i, j]), np.asarray(units).T.reshape(-1)))
+    is_same = np.asarray(same).astype(np.bool_)
+    points, ends = np.unique([left, right], return_inverse=True)
+    i, j = ends.reshape(2, -1)
+    bonds = [] if units is None else [(ends.ravel(), np.asarray(units).T.reshape(-1))]
     person = _merge(points.size, i[is_same], j[is_same], bonds)
     return np.flatnonzero(~is_same & (person[i] == person[j]))
 
@@ -236,8 +229,8 @@ def _pairs_to_leave_out(i: Int64, j: Int64, positive: Int64, negative: Int64) ->
         points, ends = np.unique([i[positive], j[positive]], return_inverse=True)
         ends = ends.reshape(2, -1)
         both = np.concatenate([ends, ends[::-1]], axis=1)
-        capacity = np.ones(both.shape[1], dtype=np.int32)
         # Several pairs of two points are as many to cut.
+        capacity = np.ones(both.shape[1], dtype=np.int32)
         graph = coo_array((capacity, both), shape=(points.size, points.size)).tocsr()
         part = connected_components(graph, directed=False)[1]
         sides = np.stack([i[negative], j[negative]])
@@ -290,13 +283,14 @@ def listed_units(
         Where more than `MOST_CONTRADICTORY` of the pairs contradict the others (open-set).
     """
     a, b, is_same = np.asarray(left), np.asarray(right), np.asarray(same).astype(np.bool_)
-    points, ends = np.unique(np.concatenate([a, b]), return_inverse=True)
-    i, j = ends[: a.size], ends[a.size :]
-    bonds = [(np.arange(points.size), np.asarray(of)[points]) for of in (labels,) if of is not None]
+    points, ends = np.unique([a, b], return_inverse=True)
+    i, j = ends.reshape(2, -1)
+    bonds, in_group = (
+        [(np.arange(points.size), np.asarray(codes)[points])] if codes is not None else []
+        for codes in (labels, groups)
+    )
     if units is not None:
-        sides = np.asarray(units)
-        bonds.append((np.concatenate([i, j]), np.concatenate([sides[:, 0], sides[:, 1]])))
-    in_group = [(np.arange(points.size), np.asarray(groups)[points])] if groups is not None else []
+        bonds.append((ends.ravel(), np.asarray(units).T.ravel()))
     person = _merge(points.size, i[is_same], j[is_same], bonds)
     people = _merge(points.size, i[is_same], j[is_same], bonds + in_group)
     resolved_protocol = resolve_protocol(protocol, int(people.max()) + 1)
@@ -327,11 +321,8 @@ def listed_units(
     usable[contradictory] = False
     if resolved_protocol == "closed-set" and in_group:
         # Several pairs of two groups depend on each other: the first of them stands for all.
-        keys = np.sort(sides_of, axis=1)
-        first_of = np.unique(keys[:, 0] * (int(keys.max()) + 1) + keys[:, 1], return_index=True)[1]
-        is_first = np.zeros(a.size, dtype=np.bool_)
-        is_first[first_of] = True
-        usable &= is_first
+        firsts = np.unique(np.sort(sides_of, axis=1), axis=0, return_index=True)[1]
+        usable &= np.isin(np.arange(a.size), firsts)
     return ListedUnits(
         units=sides_of,
         usable=usable,
@@ -352,8 +343,7 @@ def _merge(n: int, i: Int64, j: Int64, bonds: list[tuple[Int64, Int64]]) -> Int6
         second.append(nodes + inverse)
         nodes += values.size
     group = joined_groups(nodes, np.concatenate(first), np.concatenate(second))[1][:n]
-    numbers: Int64 = np.unique(group, return_inverse=True)[1].astype(np.int64)
-    return numbers
+    return np.unique(group, return_inverse=True)[1].astype(np.int64)
 
 
 def some_pairs(same: Bool, weight: Float64, limit: int, random: np.random.Generator) -> Int64:

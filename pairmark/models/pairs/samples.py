@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
-from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
+from pairmark.models.core.arrays import ArrayLike, Bool, Float32, Float64, Int64, NDArray
 from pairmark.models.core.inputs import (
     checked_same,
     checked_weight,
@@ -58,10 +57,9 @@ class Side:
         """Distinct scores, descending, and the weight strictly above each (exact, never rounded down)."""
         if not len(self):
             return np.empty(0, dtype=np.float32), np.empty(0)
-        first = np.flatnonzero(np.concatenate([[True], self.scores[1:] != self.scores[:-1]]))
+        first = np.flatnonzero(np.append(True, self.scores[1:] != self.scores[:-1]))
         fixed = np.ceil(self.weight * _FIXED_POINT).astype(np.int64)
-        before = np.concatenate([[0], np.cumsum(fixed)])[first]
-        return self.scores[first], before / _FIXED_POINT
+        return self.scores[first], (np.cumsum(fixed) - fixed)[first] / _FIXED_POINT
 
     def total(self) -> float:
         """All weight, never rounded up."""
@@ -134,30 +132,22 @@ def pair_sample(
             f"all {values.size} scores are equal ({values[0]}): they cannot tell same from different"
         )
     # 2. Independent rows have two units each that no other row has: one way of counting serves all three cases.
+    independent = pairs is None
     if pairs is None:
         resolved_protocol = _checked_protocol(protocol or "open-set")
-        rows = np.arange(values.size, dtype=np.int64)
-        pairs = np.stack([2 * rows, 2 * rows + 1], axis=1)
+        pairs = np.arange(2 * values.size, dtype=np.int64).reshape(-1, 2)
     else:
         resolved_protocol = _protocol_of(pairs, is_same, protocol)
-    independent = units is None
     # 3. Either side by edges, pairs of units: an edge weighs the same however many rows it has.
     relative = weight / weight.max()
-    if independent:
-        n_different = int((~is_same).sum())
-        different = _side(values, relative, pairs, ~is_same, n_different, blocks=n_different)
-        mates = _side(values, relative, pairs, is_same, int(is_same.sum()), blocks=int(is_same.sum()))
-        n_units = n_different
-    elif resolved_protocol == "open-set":
-        different = _side(values, relative, pairs, ~is_same, None, blocks=None)
-        mates = _side(values, relative, pairs, is_same, None, blocks=None)
-        n_units = int(np.unique(different.edge_units).size)
+    mates = _side(values, relative, pairs, is_same)
+    if independent or resolved_protocol == "open-set":
+        different = _side(values, relative, pairs, ~is_same)
+        n_units = different.n_blocks if independent else int(np.unique(different.edge_units).size)
     else:
         # Edges of both kinds count: labels are part of what was drawn, so they may not be conditioned on.
         edges = np.unique(np.sort(pairs, axis=1), axis=0)
-        blocks = independent_blocks(edges)
-        different = _side(values, relative, pairs, ~is_same, edges.shape[0], blocks=blocks)
-        mates = _side(values, relative, pairs, is_same, None, blocks=None)
+        different = _side(values, relative, pairs, ~is_same, edges)
         if different.edge_units.shape[0] + mates.edge_units.shape[0] != edges.shape[0]:
             raise ValueError("a pair of samples is marked both same and different: correct the labels")
         n_units = int(np.unique(edges).size)
@@ -178,18 +168,11 @@ def independent_blocks(edges: Int64) -> int:
     edge colouring with D+1 colours of equal size, give or take one (Vizing 1964; de Werra 1971), and disjoint
     edges are independent. Disjoint edges need one colour: P.
     """
-    n_edges = int(edges.shape[0])
-    if n_edges == 0:
-        return 0
-    if (edges[:, 0] == edges[:, 1]).all():
+    n_edges, degree = int(edges.shape[0]), np.unique(edges, return_counts=True)[1]
+    m, largest = int(degree.size), int(degree.max(initial=1))
+    if largest == 1 or (edges[:, 0] == edges[:, 1]).all():
         return n_edges
-    degree = np.unique(edges, return_counts=True)[1]
-    m, largest = int(degree.size), int(degree.max())
-    if largest == 1:
-        return n_edges
-    if n_edges == m * (m - 1) // 2:
-        return m // 2
-    return n_edges // (largest + 1)
+    return m // 2 if n_edges == m * (m - 1) // 2 else n_edges // (largest + 1)
 
 
 def matched_scores(sample: PairSample) -> tuple[Float32, int]:
@@ -207,41 +190,29 @@ def matched_scores(sample: PairSample) -> tuple[Float32, int]:
     units, codes = np.unique(edges, return_inverse=True)
     codes = codes.reshape(-1, 2).astype(np.int64)
     # By units before they are permuted: their order so far says which pairs are the same.
-    by_units = np.lexsort((codes[:, 1], codes[:, 0]))
-    walk = by_units[permutation_of(codes.shape[0])]
+    walk = np.lexsort((codes[:, 1], codes[:, 0]))[permutation_of(codes.shape[0])]
     matching = greedy_matching(codes, walk, int(units.size))
     mates = matching[matching >= n_different] - n_different
     if sample.protocol == "open-set":
         mates = np.arange(same.edge_units.shape[0])
-    return np.sort(_one_of_each(same, mates)), int(matching.size)
-
-
-def _one_of_each(side: Side, edges: Int64) -> Float32:
-    """The score of one row of each edge: its first along a permutation of the rows as they were given."""
-    as_given = np.argsort(side.row)
-    order = as_given[permutation_of(len(side))]
-    row_of = np.full(side.edge_units.shape[0], -1, dtype=np.int64)
-    row_of[side.edge[order][::-1]] = order[::-1]
-    return side.scores[row_of[edges]]
+    # Of each edge one row: its first along a permutation of the rows as they were given.
+    order = np.argsort(same.row)[permutation_of(len(same))]
+    row_of = np.full(same.edge_units.shape[0], -1, dtype=np.int64)
+    row_of[same.edge[order][::-1]] = order[::-1]
+    return np.sort(same.scores[row_of[mates]]), int(matching.size)
 
 
 def _side(
-    scores: Float32,
-    weight: Float64,
-    pairs: Int64,
-    selection: Bool,
-    n_edges: int | None,
-    *,
-    blocks: int | None,
+    scores: Float32, weight: Float64, pairs: Int64, selection: Bool, edges: Int64 | None = None
 ) -> Side:
-    """One side; `n_edges` is what weights are shared out over when it is not the side's own number of edges."""
+    """One side; weights are shared out over ``edges``, where these are not the side's own."""
     scores, weight, ends = scores[selection], weight[selection], np.sort(pairs[selection], axis=1)
     # One number stands for both ends of an edge, whichever of them was on the left.
     span = int(ends.max()) + 1 if ends.size else 1
     keys, edge, rows = np.unique(ends[:, 0] * span + ends[:, 1], return_inverse=True, return_counts=True)
     edge_units = np.stack([keys // span, keys % span], axis=1)
-    n_keys = int(keys.size)
-    share = weight / (rows[edge] * max(1, n_keys if n_edges is None else n_edges))
+    shared = edge_units if edges is None else edges
+    share = weight / (rows[edge] * max(1, len(shared)))
     # The highest score first; equal ones in an order that does not depend on that of the rows.
     order = np.lexsort((share, edge, -scores))
     return Side(
@@ -250,7 +221,7 @@ def _side(
         edge=edge[order].astype(np.int64),
         edge_units=edge_units,
         row=np.flatnonzero(selection)[order],
-        n_blocks=independent_blocks(edge_units) if blocks is None else blocks,
+        n_blocks=independent_blocks(shared),
     )
 
 
@@ -351,22 +322,21 @@ def _checked_protocol(protocol: str) -> Protocol:
 
 def _protocol_of(pairs: Int64, is_same: Bool, protocol: str | None) -> Protocol:
     is_within = pairs[:, 0] == pairs[:, 1]
-    crossing = bool((is_same & ~is_within).any())
-    resolved_protocol = _checked_protocol(protocol or ("closed-set" if crossing else "open-set"))
-    if (~is_same & is_within).any():
-        row = int(np.flatnonzero(~is_same & is_within)[0])
-        raise ValueError(
-            f"pair {row} is marked different but carries the same unit twice: correct same or units"
-        )
-    if resolved_protocol == "open-set" and crossing:
-        row = int(np.flatnonzero(is_same & ~is_within)[0])
-        raise ValueError(
-            f"pair {row} is marked same but carries two units: in open-set use the unit is the identity; "
-            "if units are samples, the protocol is 'closed-set'"
-        )
-    if resolved_protocol == "closed-set" and is_within.any():
-        row = int(np.flatnonzero(is_within)[0])
-        raise ValueError(
-            f"pair {row} carries the same unit twice, a sample with itself in closed-set use: leave such pairs out"
-        )
+    crossing = is_same & ~is_within
+    resolved_protocol = _checked_protocol(protocol or ("closed-set" if crossing.any() else "open-set"))
+    is_open = resolved_protocol == "open-set"
+    for is_wrong, words in (
+        (~is_same & is_within, "is marked different but carries the same unit twice: correct same or units"),
+        (
+            crossing & is_open,
+            "is marked same but carries two units: in open-set use the unit is the identity; if units are samples, the "
+            "protocol is 'closed-set'",
+        ),
+        (
+            is_within & (not is_open),
+            "carries the same unit twice, a sample with itself in closed-set use: leave such pairs out",
+        ),
+    ):
+        if is_wrong.any():
+            raise ValueError(f"pair {int(np.argmax(is_wrong))} {words}")
     return resolved_protocol

@@ -12,11 +12,10 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from pairmark.models.core.arrays import Bool, Float32, Int32, Int64
+from pairmark.models.core.arrays import ArrayLike, Bool, Float32, Int32, Int64
 from pairmark.models.core.inputs import codes_by_appearance
-from pairmark.models.pairs.held_out import SAME_SHARE, even_level, held_out_pairs
+from pairmark.models.pairs.held_out import SAME_SHARE, even_level, held_out_pairs, repeat_with_rank
 
 PairMap = Literal["diff-sum", "max-min"]
 
@@ -162,12 +161,10 @@ def _even_ranks(take: int, sizes: Int64, rng: np.random.Generator) -> Int64:
     A run is cut into as many parts as numbers come from it, and one is drawn in each part.
     """
     quota = np.minimum(sizes, even_level(sizes, take))
-    spare = np.flatnonzero(quota < sizes)
-    quota[rng.permutation(spare)[: take - int(quota.sum())]] += 1
-    length, number = np.repeat(sizes, quota), np.arange(take) - np.repeat(np.cumsum(quota) - quota, quota)
-    parts = np.repeat(quota, quota)
-    low, high = number * length // parts, (number + 1) * length // parts
-    return np.asarray(np.repeat(np.cumsum(sizes) - sizes, quota) + rng.integers(low, high))
+    quota[rng.permutation(np.flatnonzero(quota < sizes))[: take - int(quota.sum())]] += 1
+    run, number = repeat_with_rank(quota)
+    low, high = number * sizes[run] // quota[run], (number + 1) * sizes[run] // quota[run]
+    return np.asarray((np.cumsum(sizes) - sizes)[run] + rng.integers(low, high))
 
 
 def _distinct_ranks(take: int, population: int, rng: np.random.Generator) -> Int32 | Int64:
@@ -293,17 +290,16 @@ def subject_pairs(
         # As many draws of everybody: the first ones.
         same = same[same % draws < max(1, limit // m)]
     unit_of_draw = np.repeat(unit_of[eligible], draws)
-    left = [a] if ways == 1 else [a, b]
-    right = [b] if ways == 1 else [n + b, n + a]
-    ends = np.stack([unit_of_draw[a], unit_of_draw[b]], axis=1)
-    units_apart = ends if ways == 1 else np.concatenate([ends, ends[:, ::-1]])
+    # Of sides of as many samples one is as good as the other; else either side of a pair is enrolled once.
+    left, right = ([a], [b]) if ways == 1 else ([a, b], [n + b, n + a])
+    draws_of = np.concatenate([*left, same]), np.concatenate([*right, n + same])
     return SubjectPairs(
         index=np.concatenate([enrolled.ravel(), probes.ravel()]),
-        counts=np.concatenate([np.full(n, k), np.full(n, p)]),
-        left=np.concatenate([*left, same]),
-        right=np.concatenate([*right, n + same]),
-        same=np.concatenate([np.zeros(ways * a.size, dtype=np.bool_), np.ones(same.size, dtype=np.bool_)]),
-        units=np.concatenate([units_apart, np.stack([unit_of_draw[same], unit_of_draw[same]], axis=1)]),
+        counts=np.repeat([k, p], n),
+        left=draws_of[0],
+        right=draws_of[1],
+        same=np.arange(draws_of[0].size) >= ways * a.size,
+        units=unit_of_draw[np.stack(draws_of, axis=1) % n],
         n_people=int(m),
         n_mated=int(mated.sum()),
     )
@@ -313,14 +309,10 @@ def _draw_pairs(
     code: Int64, eligible: Int64, counts: Int64, k: int, p: int, draws: int, random: np.random.Generator
 ) -> tuple[Int64, Int64, Bool]:
     """Rows of enrolled samples, (n_people * draws, k), of probes, and who has k + p samples."""
-    order = np.argsort(code, kind="stable")
-    starts = np.cumsum(counts) - counts
-    enrolled = np.empty((eligible.size * draws, k), dtype=np.int64)
-    probes = np.empty((eligible.size * draws, p), dtype=np.int64)
-    for number, person in enumerate(eligible.tolist()):
-        rows = order[starts[person] : starts[person] + counts[person]]
-        for draw in range(draws):
-            picks = rows[random.permutation(rows.size)]
-            enrolled[number * draws + draw] = picks[:k]
-            probes[number * draws + draw] = picks[-p:]
+    by_person = np.split(np.argsort(code, kind="stable"), np.cumsum(counts)[:-1])
+    picks = [
+        by_person[person][random.permutation(counts[person])]
+        for person in np.repeat(eligible, draws).tolist()
+    ]
+    enrolled, probes = np.stack([rows[:k] for rows in picks]), np.stack([rows[-p:] for rows in picks])
     return enrolled, probes, counts[eligible] >= k + p

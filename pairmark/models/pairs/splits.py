@@ -14,9 +14,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from pairmark.models.core.arrays import Bool, Int64
+from pairmark.models.core.arrays import ArrayLike, Bool, Int64
 from pairmark.models.core.inputs import OPEN_SET_FROM
 
 
@@ -57,13 +56,10 @@ class Split:
 
 def resolve_protocol(protocol: str, n_identities: int, open_set_from: int = OPEN_SET_FROM) -> Protocol:
     """``auto`` becomes open-set from 30 identities up, else closed-set; other names are checked."""
-    if protocol == "auto":
-        return "open-set" if n_identities >= open_set_from else "closed-set"
-    if protocol == "open-set":
-        return "open-set"
-    if protocol == "closed-set":
-        return "closed-set"
-    raise ValueError(f"protocol is {protocol!r}; expected 'auto', 'open-set' or 'closed-set'")
+    if protocol not in ("auto", "open-set", "closed-set"):
+        raise ValueError(f"protocol is {protocol!r}; expected 'auto', 'open-set' or 'closed-set'")
+    is_open = protocol == "open-set" or (protocol == "auto" and n_identities >= open_set_from)
+    return "open-set" if is_open else "closed-set"
 
 
 def split_data(
@@ -152,13 +148,10 @@ def split_pairs(
     ValueError
         When a part would lack pairs of either kind.
     """
-    n_units = int(units.max()) + 1
-    rng = np.random.default_rng(random_state)
-    strata = np.zeros(n_units, dtype=np.int64)
+    rng, strata = np.random.default_rng(random_state), np.zeros(int(units.max()) + 1, dtype=np.int64)
     if protocol == "open-set":
         strata[units[same, 0]] = 1
-    part_of = _parts(strata, calibration_fraction, test_fraction, rng, name)
-    sides = part_of[units]
+    sides = _parts(strata, calibration_fraction, test_fraction, rng, name)[units]
     is_uncrossed = usable & (sides[:, 0] == sides[:, 1])
     n_dropped = int((~is_uncrossed).sum())
     train, calibration, test = (np.flatnonzero(is_uncrossed & (sides[:, 0] == part)) for part in range(3))
@@ -176,9 +169,11 @@ def split_pairs(
 
 def _check_kinds(split: Split, same: Bool, *, trains: bool, tests: bool, advice: str) -> None:
     """Raise `ValueError` where a part that was asked for lacks pairs of a kind; calibration takes different ones."""
-    requirements = {"training": (trains, True), "calibration": (True, False), "test": (tests, True)}
-    parts = (split.train, split.calibration, split.test)
-    for (name, (is_asked, needs_same)), numbers in zip(requirements.items(), parts, strict=True):
+    for name, numbers, is_asked, needs_same in (
+        ("training", split.train, trains, True),
+        ("calibration", split.calibration, True, False),
+        ("test", split.test, tests, True),
+    ):
         n_same = int(same[numbers].sum())
         if is_asked and (n_same == numbers.size or (needs_same and n_same == 0)):
             absent = "different" if n_same == numbers.size else "same"
@@ -245,10 +240,8 @@ def split_drawn(
     return split
 
 
-def _sizes(
-    m: int, calibration_fraction: float | None, test_fraction: float, unit: str
-) -> tuple[int, int, int]:
-    """How many of m units train, calibrate and test; without a calibration fraction none trains."""
+def _sizes(m: int, calibration_fraction: float | None, test_fraction: float, unit: str) -> tuple[int, int]:
+    """How many of m units calibrate and test; without a calibration fraction none trains."""
     for name, value, low in (
         ("calibration_fraction", calibration_fraction, "above 0"),
         ("test_fraction", test_fraction, "0 or above"),
@@ -269,7 +262,7 @@ def _sizes(
             f"{m} {unit} give {n_train} to train on, {n_calibration} to calibrate and {n_test} to "
             "test; expected at least two each: bring more data, or change calibration_fraction and test_fraction"
         )
-    return n_train, n_calibration, n_test
+    return n_calibration, n_test
 
 
 def _parts(
@@ -283,7 +276,7 @@ def _parts(
 ) -> Int64:
     """0 (training), 1 (calibration) or 2 (test) for every unit."""
     m = strata.size
-    _, n_calibration, n_test = _sizes(m, calibration_fraction, test_fraction, unit)
+    n_calibration, n_test = _sizes(m, calibration_fraction, test_fraction, unit)
     if calibration_fraction is None:
         # Both parts are simple random samples.
         part = np.ones(m, dtype=np.int64)

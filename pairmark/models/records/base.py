@@ -7,12 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 from pydantic import AfterValidator, PlainSerializer
 from sklearn.base import BaseEstimator
 from sklearn.utils import Tags
 
-from pairmark.models.core.arrays import Bool, Float32, Float64, Int64, Matrix
+from pairmark.models.core.arrays import ArrayLike, Bool, Float32, Float64, Int64, Matrix
 from pairmark.models.core.artefact import ArtefactError, OutdatedModel
 from pairmark.models.core.base import GalleryIndex, PairScorerMixin
 from pairmark.models.core.inputs import one_of_equals

@@ -127,10 +127,9 @@ def date_of(cell: str, form: DateFormat) -> float | None:
         if len(parts["y"]) == 2:
             year += 1900 if year >= _CENTURY_TURNS else 2000
         month = _MONTHS.index(name) + 1 if name in _MONTHS else int(name)
-        day = datetime.date(year, month, int(parts["d"]))
+        return datetime.date(year, month, int(parts["d"])).toordinal() - _EPOCH + share
     except ValueError:
         return None
-    return day.toordinal() - _EPOCH + share
 
 
 def place_of(cell: str) -> tuple[float, float] | None:
@@ -143,11 +142,6 @@ def boolean_of(cell: str) -> float | None:
     """1 or 0; None for anything else."""
     word = cell.strip().lower()
     return 1.0 if word in TRUE else 0.0 if word in FALSE else None
-
-
-def text_of(cell: str) -> str:
-    """Text in Unicode's composed form, without control characters."""
-    return unicodedata.normalize("NFC", cell) if not cell.isascii() else cell
 
 
 def canonical(
@@ -247,7 +241,7 @@ def _place(value: Any, form: Any, strict: bool) -> tuple[float, float] | None:
 
 def _text(value: Any, form: Any, strict: bool) -> str | None:
     if isinstance(value, str):
-        return text_of(value)
+        return value if value.isascii() else unicodedata.normalize("NFC", value)
     if strict or isinstance(value, (list, tuple, dict)):
         return None
     # A typed file's number whose column is said to be text: written as it would be in a CSV.

@@ -13,11 +13,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 from scipy.sparse import csr_array
 
-from pairmark.models.core.arrays import Float32, Float64, Int64
+from pairmark.models.core.arrays import Float32, Float64, Int64, NDArray
 from pairmark.models.core.artefact import ArtefactError
 from pairmark.models.core.inputs import cells_missing
 from pairmark.models.core.state import Array, State, check_arrays, checked_model

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Annotated, Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 from pydantic import Field
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
+from pairmark.models.core.arrays import ArrayLike, Bool, Float32, Float64, Int64, NDArray
 from pairmark.models.core.inputs import checked_pairs, row_numbers
 from pairmark.models.core.spec import LearnerSpec, RandomState, document_parameters
 from pairmark.models.core.state import StateRecord

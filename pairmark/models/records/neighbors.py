@@ -12,9 +12,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
+from pairmark.models.core.arrays import Bool, Float32, Float64, Int64, NDArray
 from pairmark.models.records.comparators import Comparators, Prepared
 from pairmark.models.records.kernels import neighbors as kernels
 from pairmark.models.records.kernels.tokens import Cells

@@ -11,9 +11,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from pairmark.models.core.arrays import Float32, Int64
+from pairmark.models.core.arrays import Float32, Int64, NDArray
 from pairmark.models.core.compiled import inner_kernel, kernel
 
 FNV_START, FNV_PRIME = np.uint64(14695981039346656037), np.uint64(1099511628211)
