@@ -130,20 +130,24 @@ class Turns:
 T = TypeVar("T")
 
 
-class Lanes:
-    """One thread of each owner at a time, for work that holds the interpreter: the loop then waits for one thread,
-    not for all that an owner asks for at once."""
+class OwnerTurns:
+    """So many pieces of work of each owner at a time: ``async with turns():``."""
 
-    def __init__(self) -> None:
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
         # One that nobody holds or waits for is gone: owners come and go for as long as the process runs.
-        self._lanes = WeakValueDictionary[str, asyncio.Lock]()
+        self._turns = WeakValueDictionary[str, asyncio.Semaphore]()
+
+    def __call__(self) -> asyncio.Semaphore:
+        """The turns of who asks."""
+        return self._turns.setdefault(current_owner(), asyncio.Semaphore(self._limit))
 
     async def run(self, work: Callable[[], T]) -> T:
-        """The work, in the owner's turn, which ends with the thread: also where nobody waits for it any more."""
-        lane = self._lanes.setdefault(current_owner(), asyncio.Lock())
-        await lane.acquire()
+        """The work in a thread, in a turn that ends with the thread: also where nobody waits for it any more."""
+        turn = self()
+        await turn.acquire()
         thread = asyncio.ensure_future(asyncio.to_thread(work))
-        thread.add_done_callback(lambda _: lane.release())
+        thread.add_done_callback(lambda _: turn.release())
         return await asyncio.shield(thread)
 
 
@@ -178,8 +182,7 @@ class Places:
         self.threads = ThreadPoolExecutor(
             max_threads or 4 * threads, thread_name_prefix=name, initializer=lower_priority
         )
-        self._turns = WeakValueDictionary[str, asyncio.Semaphore]()
-        self._n_turns = threads
+        self._turns = OwnerTurns(threads)
         refusal = "long batches are under way already; try again shortly"
         self.slots: Slots = Slots(name, limit, refusal) if shares_with is None else shares_with.slots
 
@@ -194,13 +197,10 @@ class Places:
         with self() as place:
             return await place.run(math.inf, work)
 
-    async def run_in_turn(self, owner: str, work: Callable[[], T]) -> Future[T]:
-        """The work, under way in a thread, once it is the owner's turn."""
+    async def run_in_turn(self, work: Callable[[], T]) -> Future[T]:
+        """The work, under way in a thread, once it is the turn of who asks."""
         # The turn goes back from the thread that did the work: also where nobody waits for it any more.
-        turn, loop = (
-            self._turns.setdefault(owner, asyncio.Semaphore(self._n_turns)),
-            asyncio.get_running_loop(),
-        )
+        turn, loop = self._turns(), asyncio.get_running_loop()
         await turn.acquire()
         # In the name of who asked for it.
         future = self.threads.submit(copy_context().run, work)
@@ -270,5 +270,5 @@ class RequestWork:
             if seconds <= MODERATE_S:
                 return await asyncio.to_thread(work)
             self.take()
-        self._running = await self._places.run_in_turn(self._owner, work)
+        self._running = await self._places.run_in_turn(work)
         return await asyncio.wrap_future(self._running)

@@ -377,7 +377,7 @@ class GuardedRoute(APIRoute):
                 or WITHIN_PAGE in scope
                 or not is_timed
             )
-            turn = nullcontext() if is_free else services.handled[current_owner()]
+            turn = nullcontext() if is_free else services.handled()
             with acting_as(actor_of(scope)):
                 async with asyncio.timeout(seconds), turn:
                     answer = await handler(Request(scope, receive))

@@ -53,9 +53,18 @@ from pairmark.service.errors import InvalidInput, TooLarge
 from pairmark.service.reviews.repository import Deciding
 from pairmark.service.runtime.operating_points import Rate, plain
 from pairmark.service.runtime.versions import LoadedVersion
-from pairmark.service.scoring.answer import Answer, answer_decisions, answer_scores, model_header, unlike_rows
-from pairmark.service.scoring.binary import parse_npz, parse_npz_rows, parse_octets, parse_rows
-from pairmark.service.scoring.decide import Decided, UnlikeRows, decide, shows_scores
+from pairmark.service.scoring.binary import PAIR_SIDES, parse_npz, parse_octets
+from pairmark.service.scoring.decide import (
+    Answer,
+    Decided,
+    UnlikeRows,
+    answer_decisions,
+    answer_scores,
+    decide,
+    model_header,
+    shows_scores,
+    unlike_rows,
+)
 from pairmark.service.scoring.ranking import Points, classes_json, parse_points, point_of_query, rank
 from pairmark.service.scoring.requests import (
     Features,
@@ -65,8 +74,7 @@ from pairmark.service.scoring.requests import (
     parse_pairs,
     parse_scores,
 )
-from pairmark.service.scoring.resolve import resolve
-from pairmark.service.scoring.score import Scored, score, score_without
+from pairmark.service.scoring.score import Scored, resolve, score, score_without
 from pairmark.service.scoring.score import embed as embed_points
 from pairmark.service.scoring.score import explain as explain_pair
 from pairmark.service.tables import DecisionCode
@@ -100,7 +108,7 @@ async def similarity(call: Call) -> Response:
     detail = call.query.detail
     if raw and detail:
         raise NotAcceptable("detail is given as application/json: leave it out, or accept that")
-    request, version = await _read(call, "similarity", _pairs_of)
+    request, version = await _read_pairs(call, "similarity")
     scored = await _score(call, request, version)
     ranges = await call.services.runtime.row_ranges(version) if detail else None
 
@@ -146,7 +154,7 @@ async def match(call: Call) -> Response:
     if call.kind == JSON and holds_scores(await call.read_body()):
         scored = await _given_scores(call)
     else:
-        request, version = await _read(call, "match", _pairs_of)
+        request, version = await _read_pairs(call, "match")
         scored = await _score(call, request, version)
         subjects = None if scored.resolved is None else scored.resolved.subjects()
     shown = shows_scores(runtime, version, rate, call.grants)
@@ -192,7 +200,7 @@ async def match(call: Call) -> Response:
 async def explain(call: Call) -> Response:
     """What each feature contributes to the score of one pair. Bulk bodies: as for `POST /similarity`."""
     call.media(JSON, *BINARY_BODIES)
-    pairs, version = await _read(call, "similarity", _pairs_of)
+    pairs, version = await _read_pairs(call, "similarity")
 
     def work() -> bytes:
         scored, explanation = explain_pair(pairs, version, call.query.aggregation)
@@ -214,45 +222,32 @@ async def explain(call: Call) -> Response:
 
 
 async def _read(
-    call: Call, capability: str, parse: Callable[[Call, bytes, LoadedVersion | None], Read]
+    call: Call, capability: str, form: type[Read], names: tuple[str, ...], parse: Callable[[bytes], Read]
 ) -> tuple[Read, LoadedVersion]:
-    """The vectors of a body, and the version that they are for: JSON may name it, other bodies are read for it."""
-    version_for, named = call.services.runtime.version_for, call.query.model
+    """The vectors of a body, and the version that they are for: JSON may name it, other bodies are read for it, as
+    arrays of these names."""
+    settings, query, model = call.services.settings, call.query, call.query.model
+    limits = settings.max_batch_pairs, settings.max_subject_samples
     if call.kind == JSON:
-        read = await call.parsed(lambda body: parse(call, body, None))
-        if read.model is not None and named not in (None, read.model):
+        read = await call.parsed(parse)
+        read.check_sizes(*limits)
+        if read.model is not None and model not in (None, read.model):
             raise InvalidInput("the body and the query name different models; expected one", field="model")
-        model = named if read.model is None else read.model
-        return read, await version_for(model, capability, call.grants.usable)
-    version = await version_for(named, capability, call.grants.usable)
-    return await call.parsed(lambda body: parse(call, body, version)), version
-
-
-def _pairs_of(call: Call, body: bytes, version: LoadedVersion | None) -> PairRequest:
-    """The pairs of a body; ``version``: for which one that is not JSON is read."""
-    settings, query = call.services.settings, call.query
-    if version is None:
-        pairs = parse_pairs(body)
-    elif call.kind == OCTETS:
-        dim = query.dim or version.n_features
-        pairs = parse_octets(body, dim=dim, n_left=query.n_left, pairs=query.pairs, dtype=query.dtype)
+        model = model if read.model is None else read.model
+        return read, await call.services.runtime.version_for(model, capability, call.grants.usable)
+    version = await call.services.runtime.version_for(model, capability, call.grants.usable)
+    if call.kind == NPZ:
+        arrays = partial(parse_npz, names=names, max_bytes=settings.max_body_bytes)
     else:
-        pairs = parse_npz(body, max_bytes=settings.max_body_bytes)
-    pairs.check_sizes(settings.max_batch_pairs, settings.max_subject_samples)
-    return pairs
+        shape = query.model_dump(include={"dtype", "n_left", "pairs"})
+        arrays = partial(parse_octets, names=names, dim=query.dim or version.n_features, **shape)
+    read = form(*await call.parsed(arrays))
+    read.check_sizes(*limits)
+    return read, version
 
 
-def _points_of(call: Call, body: bytes, version: LoadedVersion | None) -> Features:
-    """The points of a body, as `_pairs_of`."""
-    settings, query = call.services.settings, call.query
-    if version is None:
-        points = parse_features(body)
-    elif call.kind == OCTETS:
-        points = parse_rows(body, dim=query.dim or version.n_features, dtype=query.dtype)
-    else:
-        points = parse_npz_rows(body, max_bytes=settings.max_body_bytes)
-    check_number(points, settings.max_batch_pairs)
-    return points
+_read_pairs = partial(_read, form=PairRequest, names=PAIR_SIDES, parse=parse_pairs)
+_read_points = partial(_read, form=Features, names=("features",), parse=parse_features)
 
 
 def _cut_of(query: MatchParameters) -> Rate | Decision:
@@ -395,7 +390,7 @@ async def _answer_points(
             f"a JSON body to {capability} names its model itself; expected no query", field="query"
         )
 
-    features, version = await _read(call, capability, _points_of)
+    features, version = await _read_points(call, capability)
     limit = call.services.settings.max_body_bytes
     reply = await call.work.run(seconds(version, features), lambda: answer(limit, version, features, raw))
     counter.inc(len(features))
@@ -459,7 +454,7 @@ async def rank_points(call: Call) -> Response:
 
 
 async def _rank_points(call: Call, points: Points) -> Response:
-    check_number(points, call.services.settings.max_batch_pairs)
+    points.check_sizes(call.services.settings.max_batch_pairs)
     version = await call.services.runtime.version_for(points.model, "rank-labels", call.grants.usable)
     names = version.label_names
     assert names is not None
@@ -467,11 +462,3 @@ async def _rank_points(call: Call, points: Points) -> Response:
     answer = await call.work.run(seconds, lambda: rank(version, names, points))
     _RANKED.inc(len(points))
     return JsonAnswer(answer)
-
-
-def check_number(points: Features, limit: int) -> None:
-    """Refuse more points than are taken at a time."""
-    if len(points) > limit:
-        raise TooLarge(
-            f"the request has {len(points)} points; at most {limit} are taken at a time", limit=limit
-        )

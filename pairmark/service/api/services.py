@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Generic, TypeVar
 
@@ -33,7 +31,7 @@ from pairmark.service.reviews.judged_pairs import JudgedPairs
 from pairmark.service.reviews.recorder import DecisionRecorder
 from pairmark.service.reviews.reviews import Reviews
 from pairmark.service.runtime.runtime import Runtime
-from pairmark.service.scheduling import Lanes, Places, Slots, Turns
+from pairmark.service.scheduling import OwnerTurns, Places, Slots, Turns
 from pairmark.service.settings import Settings
 from pairmark.service.store.store import ModelStore
 from pairmark.service.training.validation import TrainingQueue
@@ -133,8 +131,9 @@ class Services:
         self.audit = AuditLog(self.database)
         self.keys = Keys(self.database)
         self.sessions = Sessions(self.database)
-        self.reading = Lanes()
-        self.handled = defaultdict[str, asyncio.Semaphore](partial(asyncio.Semaphore, HANDLED_AT_ONCE))
+        self.reading = OwnerTurns(1)
+        """Of work that holds the interpreter: the loop waits for one thread then, not for all that an owner asks for."""
+        self.handled = OwnerTurns(HANDLED_AT_ONCE)
         """Held by each request of an owner while a handler of the framework answers it."""
         self.turns = Turns()
         self._report_turns = asyncio.Semaphore(2)

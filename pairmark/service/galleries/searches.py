@@ -32,9 +32,8 @@ from pairmark.service.runtime.operating_points import ServedPoint
 from pairmark.service.runtime.versions import LoadedVersion
 from pairmark.service.scoring.decide import UNLIKE, decide
 from pairmark.service.scoring.json import read_rows, read_side, split_vectors
-from pairmark.service.scoring.resolve import Resolved
 from pairmark.service.scoring.rows import SideRows, to_rows
-from pairmark.service.scoring.score import Scored, score, score_without
+from pairmark.service.scoring.score import Resolved, Scored, score, score_without
 from pairmark.service.settings import Settings
 from pairmark.service.tables import DecisionCode, GalleryRow
 

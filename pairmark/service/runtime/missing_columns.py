@@ -42,8 +42,9 @@ from pairmark.service.tables import RAW_TOO_LITTLE, ColumnChoice
 MOST_CHOICES, SHARES = 256, 4
 """Choices of columns of a calibration that are kept, and how many owners may have as many as they are allowed."""
 MOST_WAITING = 64
-"""Choices of four owners that wait to be worked out; those beyond an owner's share are asked for again with their next
-pair."""
+"""Choices of four owners that wait to be worked out, 16 of each: one thread takes them as they come, about a tenth of a
+second each, so that another owner's first one waits for some two seconds of each. Pairs with those beyond an owner's
+share are decided by prepared choices all the same, and ask again when they come next."""
 NOW = 8
 """Choices of a request that are worked out at once where none stands for them; the last one is what all others lack
 together."""

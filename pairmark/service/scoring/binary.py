@@ -13,7 +13,6 @@ from pairmark.models.core.artefact import npy_header
 from pairmark.service.datasets.confined import UNREADABLE_HEAD, checked_members, damage_refused
 from pairmark.service.errors import InvalidInput, TooLarge
 from pairmark.service.scoring.json import raise_beyond
-from pairmark.service.scoring.requests import Features, PairRequest
 
 DTYPES = {"float32": "<f4", "float16": "<f2", "float64": "<f8"}
 _ENOUGH, _GLANCED, _SMALL, _WILD = 128, 2_048, 1e-20, 0.2
@@ -23,49 +22,49 @@ _SPREAD = 24
 """Powers of two that nine tenths of numbers hardly ever span."""
 
 
+PAIR_SIDES = ("left", "right")
+
+
 def parse_octets(
     body: bytes,
+    names: tuple[str, ...] = PAIR_SIDES,
     *,
     dim: int,
-    n_left: int | None,
-    pairs: int | None = None,
     dtype: str = "float32",
-) -> PairRequest:
-    """Read little-endian rows, all left ones and then all right ones.
+    n_left: int | None = None,
+    pairs: int | None = None,
+) -> list[Float32]:
+    """Read little-endian rows of points or, of two sides, all left ones and then all right ones.
 
     Parameters
     ----------
-    dim : numbers in a vector.
-    n_left : left vectors; None: half of all.
-    pairs : how many pairs were sent; None: not said.
-    dtype : a key of `DTYPES`.
+    names : of the sides. dim : numbers in a vector. dtype : a key of `DTYPES`.
+    n_left : left vectors; None: half of all. pairs : how many pairs were sent; None: not said.
     """
     rows = _octet_rows(body, dim, dtype)
-    n_rows = rows.shape[0]
-    if n_left is None:
-        if n_rows % 2:
+    sides = [rows]
+    if len(names) == 2:
+        n_rows = rows.shape[0]
+        if n_left is None and n_rows % 2:
             raise InvalidInput(
                 f"the body has {n_rows} rows, an odd number; expected equal numbers of left and right rows, or n_left=",
                 field="body",
             )
-        n_left = n_rows // 2
-    if not 0 < n_left < n_rows:
+        n_left = n_left or n_rows // 2
+        if not 0 < n_left < n_rows:
+            raise InvalidInput(
+                f"n_left is {n_left} and the body has {n_rows} rows; expected 1 to {n_rows - 1}",
+                field="n_left",
+            )
+        sides = [rows[:n_left], rows[n_left:]]
+    n_pairs = max(map(len, sides))
+    if pairs not in (None, n_pairs):
         raise InvalidInput(
-            f"n_left is {n_left} and the body has {n_rows} rows; expected 1 to {n_rows - 1}", field="n_left"
-        )
-    read = PairRequest(_all_finite(rows[:n_left], "left"), _all_finite(rows[n_left:], "right"))
-    if pairs is not None and read.n_pairs != pairs:
-        raise InvalidInput(
-            f"the body holds {read.n_pairs} pairs of {dim} {dtype}, and pairs is {pairs}; expected dtype= to name the "
+            f"the body holds {n_pairs} pairs of {dim} {dtype}, and pairs is {pairs}; expected dtype= to name the "
             f"type of its numbers ({', '.join(DTYPES)}), and dim= and n_left= its shape",
             field="pairs",
         )
-    return read
-
-
-def parse_rows(body: bytes, *, dim: int, dtype: str = "float32") -> Features:
-    """Read little-endian rows of points, each of ``dim`` numbers."""
-    return Features(_all_finite(_octet_rows(body, dim, dtype), "features"))
+    return [_all_finite(side, name) for side, name in zip(sides, names, strict=True)]
 
 
 def _octet_rows(body: bytes, dim: int, dtype: str) -> Float32:
@@ -103,18 +102,8 @@ def _octet_rows(body: bytes, dim: int, dtype: str) -> Float32:
     return rows
 
 
-def parse_npz(body: bytes, *, max_bytes: int) -> PairRequest:
-    """Read an npz of arrays ``left`` and ``right``. Object arrays are refused and sizes bounded before unpacking."""
-    arrays = _npz_members(body, ("left", "right"), max_bytes)
-    return PairRequest(arrays["left"], arrays["right"])
-
-
-def parse_npz_rows(body: bytes, *, max_bytes: int) -> Features:
-    """Read an npz of one array ``features``, as `parse_npz` reads two."""
-    return Features(_npz_members(body, ("features",), max_bytes)["features"])
-
-
-def _npz_members(body: bytes, names: tuple[str, ...], max_bytes: int) -> dict[str, Float32]:
+def parse_npz(body: bytes, names: tuple[str, ...] = PAIR_SIDES, *, max_bytes: int) -> list[Float32]:
+    """Read an npz of these arrays. Object arrays are refused and sizes bounded before unpacking."""
     array_names = " and ".join(map(repr, names))
     damage = damage_refused("the body is not a readable npz (a zip of .npy files)", "body")
     with damage, zipfile.ZipFile(io.BytesIO(body)) as archive:
@@ -130,7 +119,7 @@ def _npz_members(body: bytes, names: tuple[str, ...], max_bytes: int) -> dict[st
             raise InvalidInput(
                 f"the npz has an array {extra[0][:100]!r}; expected only {array_names}", field="body"
             )
-        return {name: _read_member(archive, members[name], name, max_bytes) for name in names}
+        return [_read_member(archive, members[name], name, max_bytes) for name in names]
 
 
 def _read_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str, max_bytes: int) -> Float32:

@@ -1,14 +1,15 @@
-"""From scores to decisions: at which rates one may ask, what decides each pair, and what is hidden of it."""
+"""From scores to decisions and their bytes: which rates may be asked, what decides a pair, what is hidden of it."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic_core import to_json
 
 from pairmark.models.calibration.inputs import RowRanges, is_dense
 from pairmark.models.calibration.monitor import LARGE, describe_move
@@ -21,8 +22,7 @@ from pairmark.service.runtime.missing_columns import ComparedPairs
 from pairmark.service.runtime.operating_points import Rate, ServedPoint
 from pairmark.service.runtime.runtime import Runtime
 from pairmark.service.runtime.versions import LoadedVersion
-from pairmark.service.scoring.resolve import Resolved
-from pairmark.service.scoring.score import Scored
+from pairmark.service.scoring.score import Resolved, Scored
 from pairmark.service.tables import DECISIONS, RAW_UNLIKE, DecisionCode
 
 INPUTS_MOVED: Final = "inputs-moved"
@@ -116,7 +116,7 @@ class UnlikeRows:
         return names
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Decided:
     """Decisions.
 
@@ -207,3 +207,61 @@ def _held_against(point: ServedPoint, resolved: Resolved | None, flags: Bool | N
     return point.moved(
         {"code": INPUTS_MOVED, "detail": f"the rows of this request are unlike the calibration's: {words}"}
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The body of an answer: JSON, or raw numbers that say in ``headers`` what they are."""
+
+    body: bytes
+    headers: dict[str, str] = field(default_factory=dict)
+    raw: bool = False
+
+
+def answer_scores(scored: Scored, *, raw: bool, unlike: Sequence[dict[str, object]] | None) -> Answer:
+    """The scores; ``unlike``: what `unlike_rows` found, where that was asked for."""
+    if raw:
+        return Answer(scored.scores.tobytes(), model_header(scored.model), raw=True)
+    body = b'{"model":%b,"scores":%b' % (scored.model, to_json(scored.scores.tolist()))
+    resolved = scored.resolved
+    if resolved is not None and resolved.counts is not None:
+        body += b',"aggregation":"%b"' % resolved.aggregation.encode()
+    if unlike is not None:
+        body += b',"unlike":%b' % to_json(unlike)
+    return Answer(body + warnings_member(() if resolved is None else resolved.warnings) + b"}")
+
+
+def unlike_rows(unlike: UnlikeRows | None) -> list[dict[str, object]]:
+    """The pairs that hold a row unlike those who calibrated, and which rows of theirs."""
+    return [] if unlike is None else [{"pair": pair, "rows": unlike.names(pair)} for pair in unlike.pairs]
+
+
+def answer_decisions(decided: Decided, *, raw: bool) -> Answer:
+    """What was decided of each pair."""
+    scored, point = decided.scored, decided.point
+    if raw:
+        facts = point.public
+        names = [
+            name for name in ("calibration_id", "guarantee", "method", "fpr_upper_bound") if name in facts
+        ]
+        headers = {f"x-pairmark-{name.replace('_', '-')}": str(facts[name]) for name in names}
+        if decided.shows_scores:
+            headers["x-pairmark-threshold"] = repr(float(point.threshold))
+        return Answer(decided.raw.tobytes(), headers | model_header(scored.model), raw=True)
+    parts = (
+        scored.model,
+        to_json(decided.matches()),
+        point.json if decided.shows_scores else to_json(point.hidden),
+        warnings_member(decided.warnings),
+    )
+    return Answer(b'{"model":%b,"matches":%b,"operating_point":%b%b}' % parts)
+
+
+def warnings_member(warnings: Sequence[dict[str, str]]) -> bytes:
+    """The last member of an answer that something limits; nothing where there is none."""
+    return b',"warnings":%b' % to_json(warnings) if warnings else b""
+
+
+def model_header(model: bytes) -> dict[str, str]:
+    """The version that answered, for raw answers. Names are ASCII, so its JSON can stand in a header as it is."""
+    return {"x-pairmark-model": model.decode()}

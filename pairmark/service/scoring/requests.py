@@ -25,7 +25,7 @@ from pairmark.service.scoring.rows import Counts, RecordRows, SideRows, SparseRo
 _SCORES_FIELD = re.compile(rb'"scores"\s*:')
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class PairRequest:
     """Two sides of vectors, and the model that a JSON body names. Dense sides are (n, d), finite float32.
 
@@ -115,7 +115,7 @@ class PairRequest:
             )
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Features:
     """Points, and the model that a JSON body names. Dense ones are (n, d), finite float32."""
 
@@ -124,6 +124,13 @@ class Features:
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    def check_sizes(self, limit: int, *_: int) -> None:
+        """Refuse more points than are taken at a time."""
+        if len(self) > limit:
+            raise TooLarge(
+                f"the request has {len(self)} points; at most {limit} are taken at a time", limit=limit
+            )
 
 
 def parse_pairs(body: bytes) -> PairRequest:

@@ -176,7 +176,7 @@ def test_raw_numbers_of_another_type_are_read_if_declared_and_refused_if_they_ma
     for name in ("float16", "float32", "float64"):
         body = rows.astype(name).astype(np.dtype(name).newbyteorder("<")).tobytes()
         read = parse_octets(body, dim=4, n_left=None, pairs=4, dtype=name)
-        np.testing.assert_array_equal(np.concatenate([read.left, read.right]), rows.astype(name).astype("f4"))
+        np.testing.assert_array_equal(np.concatenate(read), rows.astype(name).astype("f4"))
         if name != "float32":
             with pytest.raises(InvalidInput, match="pairs is 4; expected dtype=") as caught:
                 parse_octets(np.zeros(8 * 4, dtype=name).tobytes(), dim=4, n_left=None, pairs=4)
