@@ -99,20 +99,26 @@ class Turns:
     def __init__(self) -> None:
         self._begun: Counter[str] = Counter()
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
+        self._is_due = False
 
     def begin(self, owner: str) -> asyncio.Future[None] | None:
         """What a request of the owner has to wait for until it is its turn; None: it is now."""
-        # The first request of a pass has the loop call `_pass` once all that have arrived were looked at.
-        if not self._begun:
-            asyncio.get_running_loop().call_soon(self._pass)
         self._begun[owner] += 1
+        # The loop calls `_pass` once all that have arrived were looked at. Where nobody begins as many, it need not.
+        if self._begun[owner] == BEGUN_AT_ONCE and not self._is_due:
+            self._call_pass()
         if self._begun[owner] <= BEGUN_AT_ONCE:
             return None
         turn = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(owner, deque()).append(turn)
         return turn
 
+    def _call_pass(self) -> None:
+        self._is_due = True
+        asyncio.get_running_loop().call_soon(self._pass)
+
     def _pass(self) -> None:
+        self._is_due = False
         self._begun.clear()
         for owner, waiting in list(self._waiting.items()):
             for _ in range(min(BEGUN_AT_ONCE, len(waiting))):
@@ -124,7 +130,7 @@ class Turns:
             if not waiting:
                 del self._waiting[owner]
         if self._begun:
-            asyncio.get_running_loop().call_soon(self._pass)
+            self._call_pass()
 
 
 T = TypeVar("T")

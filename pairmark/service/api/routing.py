@@ -116,7 +116,7 @@ class Call(Request):
     ----------
     services : of this process. query : what the route's query model read. work : where the request's work runs.
     kind : the type of the body; without one it is JSON.
-    grants : what who asks may see and do. asker : who that is: a key's id, else an address.
+    grants : what who asks may see and do.
     """
 
     def __init__(
@@ -125,10 +125,14 @@ class Call(Request):
         super().__init__(scope, receive)
         self.services, self.query, self.work = services, query, work
         self.kind = media_type(scope["pairmark.fields"])
-        self._whole: bytes | None = None
-        key, client = key_of(self), scope.get("client")
         self.grants = names_of(self)
-        self.asker: str = key.id if key is not None else str(client and client[0])
+        self._whole: bytes | None = None
+
+    @property
+    def asker(self) -> str:
+        """Who asks: a key's id, else an address."""
+        key, client = key_of(self), self.scope.get("client")
+        return key.id if key is not None else str(client and client[0])
 
     def media(self, *reads: str, raw: bool = False) -> bool:
         """Whether raw bytes are wanted back.
@@ -171,7 +175,9 @@ class Call(Request):
         """What the body holds, read where that takes no time from others."""
         body = await self.read_body()
         seconds = len(body) / _BYTES_A_SECOND.get(self.kind, 1.0)
-        if self.kind != JSON or seconds <= SHORT_S:
+        if seconds <= SHORT_S:
+            return parse(body)
+        if self.kind != JSON:
             return await self.work.run(seconds, lambda: parse(body))
         if seconds > MODERATE_S:
             self.work.take()
@@ -477,22 +483,12 @@ class PlainRoute(GuardedRoute):
             ]
         )
         super().__init__(path, endpoint, **{**options, "dependencies": [Depends(reads)]})
-
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """The handler behind its guards, without the framework between."""
-
-        async def guarded(request: Request) -> Response:
-            return await self._answer(request.scope, request.receive)
-
-        return guarded
+        # Without the framework between.
+        self.app = self.answer
 
     async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The route as an application of its own."""
         scope["route"] = self
-        response = await self._answer(scope, receive)
-        await response(scope, receive, send)
-
-    async def _answer(self, scope: Scope, receive: Receive) -> Response:
         services: Services = scope["app"].state.services
         receive = await self.admitted(services, scope, receive)
         query = None if self.needs.query is None else read_query(self.needs.query, scope["query_string"])
@@ -503,10 +499,9 @@ class PlainRoute(GuardedRoute):
                 if (turn := services.turns.begin(current_owner())) is not None:
                     await turn
                 answered: Coroutine[Any, Any, Response] = self.endpoint(call, **call.path_params)
-                if self.level == "read":
-                    return await answered
-                with acting_as(actor_of(scope)):
-                    return await answered
+                with nullcontext() if self.level == "read" else acting_as(actor_of(scope)):
+                    response = await answered
+        await response(scope, receive, send)
 
 
 def _bounded_receive(

@@ -109,15 +109,16 @@ async def similarity(call: Call) -> Response:
     if raw and detail:
         raise NotAcceptable("detail is given as application/json: leave it out, or accept that")
     request, version = await _read_pairs(call, "similarity")
-    scored = await _score(call, request, version)
     ranges = await call.services.runtime.row_ranges(version) if detail else None
 
     def work() -> Answer:
+        scored = score(resolve(request, version, call.query.aggregation))
         unlike = unlike_rows(UnlikeRows.find(ranges, scored.resolved)) if detail else None
         return answer_scores(scored, raw=raw, unlike=unlike)
 
-    answer = await call.work.run(len(scored.scores) * WRITING_S, work)
-    _SCORED.inc(len(scored.scores))
+    n = request.n_pairs
+    answer = await call.work.run(version.seconds(request.n_scored) + n * WRITING_S, work)
+    _SCORED.inc(n)
     return _response(answer)
 
 
@@ -155,7 +156,8 @@ async def match(call: Call) -> Response:
         scored = await _given_scores(call)
     else:
         request, version = await _read_pairs(call, "match")
-        scored = await _score(call, request, version)
+        resolving = partial(resolve, request, version, call.query.aggregation)
+        scored = await call.work.run(version.seconds(request.n_scored), lambda: score(resolving()))
         subjects = None if scored.resolved is None else scored.resolved.subjects()
     shown = shows_scores(runtime, version, rate, call.grants)
     if not shown:
@@ -265,13 +267,6 @@ def _cut_of(query: MatchParameters) -> Rate | Decision:
             field=given[0],
         )
     return query.decision
-
-
-async def _score(call: Call, request: PairRequest, version: LoadedVersion) -> Scored:
-    aggregation = call.query.aggregation
-    return await call.work.run(
-        version.seconds(request.n_scored), lambda: score(resolve(request, version, aggregation))
-    )
 
 
 async def _given_scores(call: Call) -> Scored:

@@ -132,7 +132,7 @@ class Services:
         self.keys = Keys(self.database)
         self.sessions = Sessions(self.database)
         self.reading = OwnerTurns(1)
-        """Of work that holds the interpreter: the loop waits for one thread then, not for all that an owner asks for."""
+        """Of work that holds the interpreter: the loop waits for one thread, not for all that an owner asks for."""
         self.handled = OwnerTurns(HANDLED_AT_ONCE)
         """Held by each request of an owner while a handler of the framework answers it."""
         self.turns = Turns()
