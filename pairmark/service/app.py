@@ -36,7 +36,7 @@ from pairmark.service.api.routing import PlainRoute
 from pairmark.service.api.services import Services, keep_galleries
 from pairmark.service.console import pages as console
 from pairmark.service.console.frame import Refused, show_refusal
-from pairmark.service.errors import PairmarkError
+from pairmark.service.errors import PairmarkError, invalid_field
 from pairmark.service.processes import bound_arenas, configure_logging, die_with_parent, return_memory
 from pairmark.service.settings import Settings
 from pairmark.version import VERSION
@@ -173,8 +173,9 @@ def embedded_transport(app: Callable[..., Any]) -> Iterator[Any]:
 
 
 async def _invalid_request(_: Request, error: Exception) -> Any:
+    """The first thing wrong with a request, by field. Never what was sent: a NaN in it could not be serialized."""
     assert isinstance(error, RequestValidationError)
-    return ProblemAnswer(problems.invalid_request(error))
+    return ProblemAnswer(invalid_field(error.errors()))
 
 
 async def _refusal_of(request: Request, error: Exception) -> Any:

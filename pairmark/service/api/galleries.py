@@ -333,7 +333,7 @@ async def verify(call: Call, gallery: Name, subject: Subject) -> Response:
     most = services.settings.max_subject_samples
     probe, refs = await call.parsed(lambda body: parse_probe(body, most))
     if query.calibration is not None:
-        await services.runtime.check_calibration(query.calibration, names_of(call).models)
+        await services.runtime.check_calibration(query.calibration, call.grants.models)
     what, limit = f"verifications of the subject {subject[:100]!r}", services.settings.verify_limit
     services.rates.draw_minute(call.scope, "verifications", limit, what, part=f"{name}/{subject}")
     _draw_probes(call, name, 1)

@@ -27,8 +27,9 @@ from pairmark.service.api.problems import (
     SlowBody,
     TimedOut,
     UnmetExpectation,
+    UnsupportedMediaType,
 )
-from pairmark.service.api.rates import rate_fields
+from pairmark.service.api.rates import BucketState, Limit
 from pairmark.service.api.routing import WITHIN_PAGE, GuardedRoute, PlainRoute
 from pairmark.service.errors import Forbidden, InvalidInput, PairmarkError, Unauthenticated, out_of_files
 from pairmark.service.scheduling import noting_limits
@@ -67,6 +68,20 @@ class Answering:
                 headers.append(_BY_TYPE[kind])
             message["headers"] = headers
         await self._send(message)
+
+
+def rate_fields(scope: Scope) -> tuple[tuple[bytes, bytes], ...]:
+    """``RateLimit-Policy`` and ``RateLimit`` of an answer, by draft-ietf-httpapi-ratelimit-headers-11; none where
+    nothing is limited."""
+    limits: list[tuple[Limit, BucketState]] | None = scope.get("pairmark.limits")
+    shares: list[tuple[str, int]] | None = scope.get("pairmark.noted_limits")
+    if not limits and not shares:
+        return ()
+    states = [f'"{limit.name}";r={state.remaining};t={state.full_in_s}' for limit, state in limits or ()]
+    states += [f'"{name}";r=0' for name, _ in shares or ()]
+    policies = [limit.policy for limit, _ in limits or ()]
+    policies += [f'"{name}";q={quota}' for name, quota in shares or ()]
+    return ((b"ratelimit-policy", ", ".join(policies).encode()), (b"ratelimit", ", ".join(states).encode()))
 
 
 class Guard:
@@ -177,6 +192,13 @@ def _check_head(scope: Scope, headers: dict[bytes, bytes]) -> None:
             headers[b"content-encoding"] = b", ".join(codings)
     if hosts != 1 and (hosts or scope["http_version"] != "1.0"):
         raise Malformed(f"the request has {hosts} Host headers; expected one", field="host")
+    encoding = headers.get(b"content-encoding", b"").strip().lower()
+    if encoding not in (b"", b"identity"):
+        raise UnsupportedMediaType(
+            f"the body has Content-Encoding: {encoding.decode('latin-1')[:100]}; expected a body that is not "
+            "compressed in transfer. Files of datasets may be compressed themselves, e.g. .csv.gz and Parquet",
+            field="content-encoding",
+        )
     coding = headers.get(b"transfer-encoding")
     if coding is not None and coding.strip().lower() != b"chunked":
         raise NotImplementedHere(

@@ -7,7 +7,7 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from itertools import count
-from typing import Annotated
+from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
@@ -15,7 +15,7 @@ from pydantic import Field
 
 from pairmark.schemas.base import KEY_TEXT, Page
 from pairmark.schemas.jobs import JobOut, JobRequest, JobState
-from pairmark.service.api.routing import EVENT, LONG, GuardedRoute, PageQuery, content, needs
+from pairmark.service.api.routing import LONG, GuardedRoute, PageQuery, content, needs
 from pairmark.service.api.services import InServices, Services, check_may, may, names_of
 from pairmark.service.errors import Forbidden, UnknownDataset, UnknownJob
 from pairmark.service.jobs.queue import EVENTS_A_READ, unknown_job
@@ -33,6 +33,11 @@ class JobsQuery(PageQuery):
     state: JobState | None = Field(None, description="only jobs in this state")
 
 
+EVENT: Final[dict[str, Any]] = {
+    "type": "object",
+    "description": "one server-sent event; `data` is JSON",
+    "properties": {name: {"type": "string"} for name in ("id", "event", "data", "retry")},
+}
 LOOK_S = 1.0
 LOOKS_A_HEARTBEAT = 10
 

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
@@ -273,8 +272,3 @@ def status_problem(error: HTTPException) -> PairmarkError:
     if error.status_code >= 500:
         return Internal()
     return errors.InvalidInput(str(error.detail))
-
-
-def invalid_request(error: RequestValidationError) -> PairmarkError:
-    """The first thing wrong with a request, by field. Never what was sent: a NaN in it could not be serialised."""
-    return errors.invalid_field(error.errors())

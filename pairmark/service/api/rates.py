@@ -60,20 +60,6 @@ class BucketState(NamedTuple):
     wait_s: int
 
 
-def rate_fields(scope: Scope) -> tuple[tuple[bytes, bytes], ...]:
-    """``RateLimit-Policy`` and ``RateLimit`` of an answer, by draft-ietf-httpapi-ratelimit-headers-11; none where
-    nothing is limited."""
-    limits: list[tuple[Limit, BucketState]] | None = scope.get("pairmark.limits")
-    shares: list[tuple[str, int]] | None = scope.get("pairmark.noted_limits")
-    if not limits and not shares:
-        return ()
-    states = [f'"{limit.name}";r={state.remaining};t={state.full_in_s}' for limit, state in limits or ()]
-    states += [f'"{name}";r=0' for name, _ in shares or ()]
-    policies = [limit.policy for limit, _ in limits or ()]
-    policies += [f'"{name}";q={quota}' for name, quota in shares or ()]
-    return ((b"ratelimit-policy", ", ".join(policies).encode()), (b"ratelimit", ", ".join(states).encode()))
-
-
 class Rates:
     """The buckets of one machine: processes share ``file``; where it cannot be made, this process counts alone."""
 

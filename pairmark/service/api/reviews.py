@@ -45,7 +45,7 @@ from pairmark.service.datasets.lists import TableForm
 from pairmark.service.errors import Forbidden, InvalidInput, TooLarge, UnknownGallery
 from pairmark.service.names import check_prefix
 from pairmark.service.reviews.reviews import unknown_review
-from pairmark.service.scoring.json import list_of, parse_lists, read_scores
+from pairmark.service.scoring.lists import list_of, parse_lists, read_scores
 
 router = APIRouter(tags=["reviews"], route_class=GuardedRoute)
 lists = APIRouter(tags=["reviews"], route_class=PlainRoute)
@@ -129,7 +129,7 @@ async def create_review(call: Call) -> Response:
         lambda body: parse_lists(ReviewRequest, body, {"source": _source}, ReviewOptions)
     )
     if request.source.gallery is not None:
-        check_prefix(request.source.gallery, names_of(call).visible, UnknownGallery)
+        check_prefix(request.source.gallery, call.grants.visible, UnknownGallery)
     model = await asyncio.to_thread(reviews.model_of, request)
     _check_may_review(call, model)
     review = await asyncio.to_thread(reviews.create, request)

@@ -37,10 +37,11 @@ from pairmark.service.api.problems import (
     SlowBody,
     UnsupportedMediaType,
 )
-from pairmark.service.api.services import Services, key_of, names_of
+from pairmark.service.api.services import Services
 from pairmark.service.audit import Actor, acting_as
 from pairmark.service.datasets.lists import TableForm
 from pairmark.service.errors import InvalidInput, TooLarge, invalid_field
+from pairmark.service.keys import EVERYTHING, ActiveKey
 from pairmark.service.names import NAME_PATTERN
 from pairmark.service.pagination import MAX_LIMIT
 from pairmark.service.scheduling import MODERATE_S, SHORT_S, RequestWork, current_owner
@@ -116,7 +117,7 @@ class Call(Request):
     ----------
     services : of this process. query : what the route's query model read. work : where the request's work runs.
     kind : the type of the body; without one it is JSON.
-    grants : what who asks may see and do.
+    key, grants : of who asks, and what they may see and do; without a key, everything.
     """
 
     def __init__(
@@ -125,14 +126,15 @@ class Call(Request):
         super().__init__(scope, receive)
         self.services, self.query, self.work = services, query, work
         self.kind = media_type(scope["pairmark.fields"])
-        self.grants = names_of(self)
+        self.key: ActiveKey | None = scope.get("pairmark.key")
+        self.grants = EVERYTHING if self.key is None else self.key.grants
         self._whole: bytes | None = None
 
     @property
     def asker(self) -> str:
         """Who asks: a key's id, else an address."""
-        key, client = key_of(self), self.scope.get("client")
-        return key.id if key is not None else str(client and client[0])
+        client = self.scope.get("client")
+        return self.key.id if self.key is not None else str(client and client[0])
 
     def media(self, *reads: str, raw: bool = False) -> bool:
         """Whether raw bytes are wanted back.
@@ -203,11 +205,6 @@ class JsonAnswer(Response):
 
 
 Handler = TypeVar("Handler", bound=Callable[..., Any])
-EVENT: Final[dict[str, Any]] = {
-    "type": "object",
-    "description": "one server-sent event; `data` is JSON",
-    "properties": {name: {"type": "string"} for name in ("id", "event", "data", "retry")},
-}
 WITHIN_PAGE: Final = "pairmark.within_page"
 """Marks what a page of the console asks in this process: the page itself is logged."""
 _MOST_MARKS: Final = 50_000
@@ -405,13 +402,6 @@ class GuardedRoute(APIRoute):
                 name = next(iter(values))[:100]
                 raise InvalidInput(f"{name!r} is not a query parameter here; there is none", field=name)
         fields: dict[bytes, bytes] = scope["pairmark.fields"]
-        encoding = fields.get(b"content-encoding", b"").strip().lower()
-        if encoding not in (b"", b"identity"):
-            raise UnsupportedMediaType(
-                f"the body has Content-Encoding: {encoding.decode('latin-1')[:100]}; expected a body that is not "
-                "compressed in transfer. Files of datasets may be compressed themselves, e.g. .csv.gz and Parquet",
-                field="content-encoding",
-            )
         kind = media_type(fields)
         table = self.needs.table if kind == FORM else None
         if table is not None:

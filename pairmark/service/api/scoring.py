@@ -224,7 +224,11 @@ async def explain(call: Call) -> Response:
 
 
 async def _read(
-    call: Call, capability: str, form: type[Read], names: tuple[str, ...], parse: Callable[[bytes], Read]
+    call: Call,
+    capability: str,
+    form: Callable[..., Read],
+    names: tuple[str, ...],
+    parse: Callable[[bytes], Read],
 ) -> tuple[Read, LoadedVersion]:
     """The vectors of a body, and the version that they are for: JSON may name it, other bodies are read for it, as
     arrays of these names."""

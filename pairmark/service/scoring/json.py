@@ -11,8 +11,9 @@ from __future__ import annotations
 import re
 import threading
 from array import array
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
 from typing import Annotated, Any, Final, NoReturn, TypeVar
@@ -28,13 +29,9 @@ from pairmark.models.core.arrays import Float32
 from pairmark.models.records.schema import RESERVED
 from pairmark.schemas.base import EXPECTED, FLOAT32_MAX, SparseVector
 from pairmark.service.errors import InvalidInput, TooLarge, invalid_field
-from pairmark.service.scoring.rows import Counts, RecordRows, SideRows, SparseRows
 
 Form = TypeVar("Form", bound=BaseModel)
-Whole = TypeVar("Whole", bound=BaseModel)
 T = TypeVar("T")
-Reader = Callable[[bytes, str], Any]
-"""Reads the JSON of a member; takes its name for what it refuses."""
 Texts = Iterator[tuple[str, bytes]]
 """JSON of several values, made one at a time, and what refusals call each."""
 
@@ -61,11 +58,44 @@ PIECE: Final = 128 * 1024
 """Bytes of a side that are decoded without a pause; it takes some 2 ms."""
 
 
+Counts = NDArray[np.int64]
+
+
+@dataclass(slots=True)
+class SparseRows:
+    """Sparse vectors whose dimension is not known yet: indices and values of all, one after another.
+
+    Two lists for each would have the collector look at all of them again and again, while nobody else is answered.
+    """
+
+    indices: array[int]
+    values: array[float]
+    counts: list[int]
+    single: bool
+
+    def __len__(self) -> int:
+        return len(self.counts)
+
+
+@dataclass(slots=True)
+class RecordRows:
+    """Records whose columns are not checked yet; ``single``: whether they came as one object."""
+
+    rows: list[Any]
+    single: bool
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+SideRows = Float32 | SparseRows | RecordRows
+
+
 STRICT: Final = ConfigDict(strict=True)
-_LISTED = Field(min_length=1, fail_fast=True)
-_Row = Annotated[list[float], _LISTED]
+LISTED = Field(min_length=1, fail_fast=True)
+_Row = Annotated[list[float], LISTED]
 _row: TypeAdapter[Any] = TypeAdapter(_Row, config=STRICT)
-_rows: TypeAdapter[Any] = TypeAdapter(Annotated[list[_Row], _LISTED], config=STRICT)
+_rows: TypeAdapter[Any] = TypeAdapter(Annotated[list[_Row], LISTED], config=STRICT)
 _record: TypeAdapter[Any] = TypeAdapter(dict[str, Any])
 _sparse: TypeAdapter[Any] = TypeAdapter(SparseVector)
 _members, _elements = msgspec.json.Decoder(dict[str, Raw]), msgspec.json.Decoder(list[Raw])
@@ -234,52 +264,9 @@ def _holds_more(body: bytes, mark: bytes, n: int) -> bool:
     return body.find(mark, place + 1) >= 0
 
 
-def parse_lists(
-    form: type[Whole], body: bytes, readers: Mapping[str, Reader], options: type[BaseModel], within: str = ""
-) -> Whole:
-    """A request with long lists, which are read in pieces instead of by the model.
-
-    Parameters
-    ----------
-    form : the whole request.
-    readers : of each list, what reads its JSON.
-    options : the members beside the lists, of which ``form`` is a subclass.
-    within : as for `split_request`.
-    """
-    fields = form.model_fields
-    expected = {
-        name: fields[name].description or "a list" if fields[name].is_required() else None for name in readers
-    }
-    others, texts = split_request(options, body, expected, within)
-    lists = {
-        name: readers[name](text, within + name)
-        for name, text in texts.items()
-        if text != b"null" or expected[name] is not None
-    }
-    return form.model_construct(**{**dict(others), **lists})
-
-
-def list_of(kind: Any, *, of_lists: bool = False) -> Reader:
-    """A reader of a list whose elements are of that type, in pieces, so that other threads run in between."""
-    adapter: TypeAdapter[Any] = TypeAdapter(Annotated[list[kind], _LISTED], config=STRICT)
-
-    def read(text: bytes, name: str) -> list[Any]:
-        values: list[Any] = []
-        for piece in _pieces(text, of_lists=of_lists):
-            values += _validate(adapter, piece, name, len(values))
-        return values
-
-    return read
-
-
-def read_numbers(text: bytes, name: str) -> Float32:
+def read_numbers(text: bytes, name: str, dtype: Any = np.float32) -> NDArray[Any]:
     """A list of finite numbers, (n,)."""
-    return _dense(_row, text, name)
-
-
-def read_scores(text: bytes, name: str) -> NDArray[np.float64]:
-    """A number per pair, in double precision, so that those that float32 cannot tell apart are counted."""
-    return _dense(_row, text, name, np.float64)
+    return _dense(_row, text, name, dtype)
 
 
 # ---------------------------------------------------------------- sides
@@ -350,8 +337,8 @@ def _dense(adapter: TypeAdapter[Any], text: bytes, name: str, dtype: Any = np.fl
     """(n,) or (n, d) finite numbers of a list, of numbers or of lists."""
     parts: list[NDArray[Any]] = []
     n_before, of_lists = 0, adapter is _rows
-    for piece in _pieces(text, of_lists=of_lists):
-        values = _validate(adapter, piece, name, n_before)
+    for piece in cut(text, of_lists=of_lists):
+        values = validate(adapter, piece, name, n_before)
         if of_lists:
             width = parts[0].shape[1] if parts else len(values[0])
             for at, row in enumerate(values, n_before):
@@ -376,7 +363,7 @@ def raise_beyond(field: str) -> NoReturn:
     raise InvalidInput(f"{field} is NaN, infinite or beyond float32; expected a finite number", field=field)
 
 
-def _pieces(text: bytes, *, of_lists: bool) -> Iterator[bytes]:
+def cut(text: bytes, *, of_lists: bool) -> Iterator[bytes]:
     """A list, of lists or of numbers and texts, as lists of about `PIECE` bytes, cut behind elements and in no text."""
     end = _ROW_END if of_lists else _NUMBER_END
     if len(text) <= 2 * PIECE or not _lead(text).startswith(b"["):
@@ -444,7 +431,7 @@ def _object_rows(objects: Texts, *, single: bool) -> SideRows:
     rows: list[Any] = []
     for name, text in objects:
         check_object(text, name)
-        record = _validate(_record, text, name)
+        record = validate(_record, text, name)
         for column, cell in record.items():
             for number in cell if isinstance(cell, list) else [cell]:
                 if isinstance(number, float | int) and not -FLOAT32_MAX <= number <= FLOAT32_MAX:
@@ -476,7 +463,7 @@ def _sparse_rows(objects: Texts, single: bool) -> SparseRows:
         with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             vector = _entries.decode(text)
         if vector is None or not all(-FLOAT32_MAX <= value <= FLOAT32_MAX for value in vector.values):
-            vector = _validate(_sparse, text, name)
+            vector = validate(_sparse, text, name)
         if len(vector.indices) != len(vector.values):
             raise InvalidInput(
                 f"{name} has {len(vector.indices)} indices and {len(vector.values)} values; expected equal numbers",
@@ -541,7 +528,7 @@ def _split(
         raise InvalidInput(f"the body is not JSON: {error}", field="body") from None
 
 
-def _validate(adapter: TypeAdapter[Any], text: bytes, name: str, n_before: int = 0) -> Any:
+def validate(adapter: TypeAdapter[Any], text: bytes, name: str, n_before: int = 0) -> Any:
     """What a value holds, or `InvalidInput`; ``n_before``: elements of the list that earlier pieces hold."""
     try:
         return adapter.validate_json(text)

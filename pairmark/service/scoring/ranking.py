@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic_core import to_json
 
 from pairmark.models.core.arrays import Float32
@@ -17,10 +16,9 @@ from pairmark.schemas.scoring import RankFields
 from pairmark.service.errors import InvalidInput, TooLarge
 from pairmark.service.runtime.versions import LoadedVersion, check_finite
 from pairmark.service.scoring.decide import warnings_member
-from pairmark.service.scoring.json import raise_beyond, read_rows, split_vectors
+from pairmark.service.scoring.json import RecordRows, SparseRows, raise_beyond, read_rows, split_vectors
 from pairmark.service.scoring.requests import Features
-from pairmark.service.scoring.rows import RecordRows, SparseRows, to_rows
-from pairmark.service.scoring.score import unseen_categories
+from pairmark.service.scoring.score import to_rows, unseen_categories
 
 NAMES_TOLD = 50
 _EXPECTED = 'a list of numbers, a list of such lists, or features by name such as {"A1": 5.1, "A2": 3.5}'
@@ -178,10 +176,11 @@ MAX_PROBABILITIES = 2_000_000
 """Most probabilities in one answer."""
 
 
-def classify_points(version: LoadedVersion, features: Features) -> tuple[NDArray[np.int64], Float32]:
-    """The most probable class of each point, (n,), and the probabilities of all, (n, n_classes)."""
-    assert version.class_names is not None
-    k = len(version.class_names)
+def classes_json(version: LoadedVersion, features: Features) -> bytes:
+    """The JSON answer: model, the most probable label of each point, and each point's probabilities by label."""
+    names = version.class_names
+    assert names is not None
+    k = len(names)
     if len(features) * k > MAX_PROBABILITIES:
         raise TooLarge(
             f"{len(features)} points and {k} labels make {len(features) * k} probabilities; at most "
@@ -190,15 +189,6 @@ def classify_points(version: LoadedVersion, features: Features) -> tuple[NDArray
         )
     probabilities = np.asarray(version.estimator.predict_proba(to_rows(version, features.rows, "features")))
     check_finite(probabilities, noun="point", what="distribution", field="features")
-    best = probabilities.argmax(axis=1).astype(np.int64)
-    return best, np.ascontiguousarray(probabilities, dtype=np.float32)
-
-
-def classes_json(version: LoadedVersion, features: Features) -> bytes:
-    """The JSON answer: model, labels, and each point's probabilities by label."""
-    names = version.class_names
-    assert names is not None
-    best, probabilities = classify_points(version, features)
-    rows = [dict(zip(names, row, strict=True)) for row in probabilities.tolist()]
-    labels = [names[at] for at in best.tolist()]
+    labels = [names[best] for best in probabilities.argmax(axis=1).tolist()]
+    rows = [dict(zip(names, row, strict=True)) for row in probabilities.astype(np.float32).tolist()]
     return to_json({"model": version.public, "labels": labels, "probabilities": rows})

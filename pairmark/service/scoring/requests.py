@@ -13,14 +13,17 @@ from pairmark.schemas.base import EXPECTED, EXPECTED_SIDE
 from pairmark.schemas.scoring import AskingBody, PairsFields
 from pairmark.service.errors import InvalidInput, TooLarge
 from pairmark.service.scoring.json import (
+    Counts,
     NothingElse,
+    RecordRows,
+    SideRows,
+    SparseRows,
     read_numbers,
     read_rows,
     read_side,
     split_request,
     split_vectors,
 )
-from pairmark.service.scoring.rows import Counts, RecordRows, SideRows, SparseRows
 
 _SCORES_FIELD = re.compile(rb'"scores"\s*:')
 

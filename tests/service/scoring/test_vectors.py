@@ -21,8 +21,9 @@ from pairmark import MetricSimilarity, RecordSimilarity
 from pairmark.service.errors import InvalidInput, TooLarge
 from pairmark.service.runtime.versions import LoadedVersion
 from pairmark.service.scoring.binary import parse_npz, parse_octets
+from pairmark.service.scoring.json import RecordRows, SparseRows
 from pairmark.service.scoring.requests import holds_scores, parse_pairs, parse_scores
-from pairmark.service.scoring.rows import RecordRows, SparseRows, to_rows
+from pairmark.service.scoring.score import to_rows
 from tests.service.galleries.gallery_cases import served
 
 
