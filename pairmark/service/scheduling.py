@@ -22,7 +22,7 @@ from pairmark.service.errors import RateLimited
 
 OWNERS = 4
 """So many owners may take all of their slots at once."""
-BEGUN_AT_ONCE = 4
+BEGUN_AT_ONCE = 2
 """So many short requests of one owner begin in one pass of the event loop."""
 _OWNER: ContextVar[str] = ContextVar("pairmark_owner", default="")
 _LIMITS: ContextVar[list[tuple[str, int]] | None] = ContextVar("pairmark_limits", default=None)

@@ -216,7 +216,11 @@ class Catalogue:
 
     async def refreshed(self) -> CatalogueView:
         """A fresh view; when the database is slow or away, the cached one. `NotReady` when there is none."""
-        if time.monotonic() < self._fresh_until and self._view is not None:
+        seconds = self._fresh_until - time.monotonic()
+        if seconds > 0 and self._view is not None:
+            if seconds < self._ttl / 2:
+                # Ahead of time: nobody waits for it, while requests of somebody who sends many are answered.
+                self._refresh_task()
             return self._view
         task = self._refresh_task()
         if self._view is None:

@@ -101,6 +101,13 @@ def test_a_view_follows_changes_within_its_age(database: Database, clock: Clock)
         move(database, "faces", 2)
         clock.now += 1.1
         assert (await catalogue.refreshed()).resolve("faces", "match").version == 2
+        # Before it is too old the next one is read, and nobody waits for that.
+        move(database, "faces", 1)
+        clock.now += 0.9
+        assert (await catalogue.refreshed()).resolve("faces", "match").version == 2
+        await asyncio.wait(asyncio.all_tasks() - {asyncio.current_task()})
+        assert (await catalogue.refreshed()).resolve("faces", "match").version == 1
+        move(database, "faces", 2)
         # A change of our own is seen at once, however young the view.
         slow = Catalogue(database, 0.1)
         await slow.refreshed()
