@@ -15,7 +15,6 @@ from typing import Any
 import httpx
 import jsonschema_rs
 import pytest
-from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from starlette.routing import Match
 
@@ -24,14 +23,13 @@ from pairmark.schemas.models import CompareQuery, ScoresOptions, ScoresRequest
 from pairmark.service.api import docs
 from pairmark.service.api.calibrations import SCORES_LISTS
 from pairmark.service.api.datasets import RowsQuery
-from pairmark.service.api.problems import invalid_request
 from pairmark.service.api.rates import SETS, WAYS, Rates, limit_of
 from pairmark.service.api.reviews import NextQuery
 from pairmark.service.api.routers import ROUTERS, guarded_routes
 from pairmark.service.app import TRUSTED, create_app, embedded_transport
 from pairmark.service.console.pages import ROUTERS as PAGES
-from pairmark.service.errors import InvalidInput, RateLimited, TooLarge
-from pairmark.service.scoring.json import parse_lists
+from pairmark.service.errors import InvalidInput, RateLimited, TooLarge, invalid_field
+from pairmark.service.scoring.lists import parse_lists
 from pairmark.service.settings import Settings
 from tests.service.conftest import Deployment
 from tests.serving import PATIENCE_S
@@ -179,7 +177,7 @@ def test_an_alternative_is_no_part_of_a_field() -> None:
             {"name": "vendor", "scores": [0.5, "high"], "same": [1, 0]}
         )
     errors = [{**error, "loc": ("body", *error["loc"])} for error in refused.value.errors()]
-    problem = invalid_request(RequestValidationError(errors))
+    problem = invalid_field(errors)
     assert problem.facts["field"] == "scores[1]"
     assert str(problem.detail).startswith("scores[1]: ")
 
@@ -201,7 +199,7 @@ def test_an_alternative_is_no_part_of_a_field() -> None:
 def test_a_refusal_says_what_was_expected(kind: type[BaseModel], body: dict[str, object], words: str) -> None:
     with pytest.raises(ValidationError) as refused:
         kind.model_validate(body)
-    assert invalid_request(RequestValidationError(refused.value.errors())).detail == words
+    assert invalid_field(refused.value.errors()).detail == words
 
 
 def test_labels_in_words_are_told_what_was_expected() -> None:
