@@ -284,13 +284,15 @@ class Cells:
 
         Parameters
         ----------
-        shares : a table ``(value, share)`` of how frequent values are, in the place of what the rows say.
+        shares : a table ``(value, share)`` of how frequent values are, in the place of what the rows say; those that
+            it lacks are as frequent as in the rows.
         """
         con, average = self.connection, np.zeros(BINS)
         given, n = "", "seen"
         if shares is not None:
             given = f"LEFT JOIN {shares} USING (value)"
-            n = "coalesce(greatest(1, CAST(round(share * sum(seen) OVER ()) AS BIGINT)), seen)"
+            given_n = "greatest(1, CAST(round(share * sum(seen) OVER ()) AS BIGINT))"
+            n = f"CASE WHEN share IS NULL THEN seen ELSE {given_n} END"
         con.execute(
             f"CREATE OR REPLACE TEMP TABLE counted AS SELECT value, seen, {n} AS n FROM (SELECT {name} AS value, "
             "count(*) AS seen FROM cells SEMI JOIN hashes USING (row) "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import duckdb
 import numpy as np
@@ -93,13 +94,13 @@ def homes(kind: str, share: float) -> tuple[list[int], list[list[str]]]:
 
 
 def linked(
-    rows: list[list[str]], fields: list[LinkField], sizes: tuple[int, ...] = ()
+    rows: list[list[str]], fields: list[LinkField], sizes: tuple[int, ...] = (), **options: Any
 ) -> tuple[Linking, set[tuple[int, int]]]:
     connection = duckdb.connect()
     columns = {f"c{at}": np.array(cells, dtype=object) for at, cells in enumerate(zip(*rows, strict=True))}
     connection.register("given", {"row": np.arange(len(rows)), **columns})
     connection.execute("CREATE TABLE source AS FROM given")
-    linking = Linking(connection, fields, sizes or [len(rows)], budget=50)
+    linking = Linking(connection, fields, sizes or [len(rows)], budget=50, **options)
     linking.run()
     return linking, {*connection.execute("SELECT a, b FROM links WHERE kept").fetchall()}
 
@@ -148,6 +149,20 @@ def test_names_in_each_others_columns_are_of_one_person() -> None:
     assert all(who[a] == who[b] for a, b in links)
     swapped = {b for a, b in links if b >= len(rows) - 60}
     assert len(swapped) >= 57
+
+
+def test_names_that_a_list_of_frequencies_lacks_are_as_frequent_as_in_the_rows() -> None:
+    rows, fields = homes("couple", 0.2)[1], [LinkField(name, of) for name, of in KINDS.items()]
+    listed = rows[0][0]
+    shares = f"(SELECT '{listed}' AS value, 0.5 AS share)"
+    plain, weighed = (
+        linked(rows, fields, **more)[0].model for more in ({}, {"frequencies": {"first": shares}})
+    )
+    assert plain is not None
+    assert weighed is not None
+    expected = {**plain.columns[0].frequent, listed: round(0.5 * len(rows))}
+    assert weighed.columns[0].frequent == expected
+    assert len(expected) > 100
 
 
 def test_firms_that_differ_in_their_legal_form_alone_are_two() -> None:
