@@ -385,6 +385,21 @@ def test_what_is_judged_labels_trains_and_bounds(tmp_path: Path, monkeypatch: py
     assert f1(read(tmp_path / "l.csv"), identity) > 0.9
 
 
+def test_names_in_each_others_columns_are_explained_as_close(tmp_path: Path) -> None:
+    state, columns = tmp_path / "state", table(300, "dependent")[1]
+    state.mkdir()
+    file, outputs = write(tmp_path / "t.csv", columns), Outputs(links=tmp_path / "links.csv")
+    link_files(
+        [file], tmp_path, Settings(job_threads=1), LinksRequest(left="t"), outputs=outputs, folder=state
+    )
+    record = {name: cells[0] for name, cells in columns.items()}
+    with open_results(Stored(state)) as results:
+        fields = results.explain(record, record | {"first": record["last"], "last": record["first"]})
+    names = [field for field in fields if field["field"] in ("first", "last")]
+    assert [field["level"] for field in names] == ["close"] * 2
+    assert all(field["weight"] > 0 for field in names)
+
+
 def test_edits_beside_a_folder_read_as_they_are_written_anew(tmp_path: Path) -> None:
     state, new_state = tmp_path / "state", tmp_path / "new"
     for folder in (state, new_state):

@@ -37,7 +37,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pairmark.models.linking.candidates import key_values
-from pairmark.models.linking.mixture import Mixture
+from pairmark.models.linking.mixture import LEVEL_OF, Mixture
 from pairmark.models.records.compare import KINDS, LinkField
 from pairmark.service.errors import Conflict, InvalidInput, UnknownLinks
 from pairmark.service.links.duck import copy_to, duckdb_session, quoted_text
@@ -332,7 +332,9 @@ class Results:
         weights = [0.0] * len(fields)
         if self.fitted["model"] is not None:
             model = Mixture.from_json(self.fitted["model"])
-            weights = model.contributions(model.symbols(np.array(levels), *forms))
+            symbols = model.symbols(np.array(levels), *forms)
+            # Of names in each other's columns, the model has another level than their cells.
+            weights, levels = model.contributions(symbols), LEVEL_OF[symbols].tolist()
         return [
             {
                 "field": field.title,
