@@ -43,7 +43,7 @@ NAME_PATTERN: Final = rf"[^/]+(?:/(?!{_TAKEN}(?:/|$))[^/]+)?"
 class VisibleNames:
     """The names that a key may see: those below its tenant's prefix, and among them these only (None: all).
 
-    This is where it is decided; `pairmark.service.db.among` says the same in SQL.
+    This is where it is decided; `pairmark.service.db.name_filter` says the same in SQL.
     """
 
     prefix: str = ""
