@@ -219,6 +219,8 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     await services.recorder.flush(closing=True)
     services.runtime.close()
     services.galleries.close()
+    # The next view of names may be being read, ahead of who would have asked.
+    await services.runtime.catalogue.settled()
     services.database.dispose()
 
 

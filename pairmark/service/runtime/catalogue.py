@@ -205,7 +205,7 @@ class Catalogue:
         self._fresh_until = 0.0
         self._refreshing: asyncio.Task[CatalogueView] | None = None
         self._away = False
-        self._changed_at = 0.0
+        self._began_at = self._changed_at = 0.0
 
     @property
     def view(self) -> CatalogueView:
@@ -222,6 +222,9 @@ class Catalogue:
                 # Ahead of time: nobody waits for it, while requests of somebody who sends many are answered.
                 self._refresh_task()
             return self._view
+        if self._began_at <= self._changed_at:
+            # What is read now may be older than a change that who asks has learned of.
+            await self.settled(_PATIENCE_S)
         task = self._refresh_task()
         if self._view is None:
             return await asyncio.shield(task)
@@ -240,9 +243,7 @@ class Catalogue:
         that a change which is acknowledged after this is seen by every request."""
         await asyncio.sleep(self._ttl)
         self.expire()
-        if self._refreshing is not None:
-            # It may have read before the change.
-            await asyncio.wait([self._refreshing])
+        await self.settled()
         return await self.refreshed()
 
     async def looked_up(self) -> CatalogueView:
@@ -250,15 +251,19 @@ class Catalogue:
         database does not answer in time: whether it exists is not known."""
         try:
             async with asyncio.timeout(_LOOK_UP_PATIENCE_S):
-                if self._refreshing is not None:
-                    # It may have read before now.
-                    await asyncio.wait([self._refreshing])
+                await self.settled()
                 return await asyncio.shield(self._refresh_task())
         except TimeoutError:
             raise NotReady("the database does not answer in time; try again") from None
 
+    async def settled(self, seconds: float | None = None) -> None:
+        """Wait, at most so long, until nothing is being read that was begun before now."""
+        if self._refreshing is not None:
+            await asyncio.wait([self._refreshing], timeout=seconds)
+
     def _refresh_task(self) -> asyncio.Task[CatalogueView]:
         if self._refreshing is None:
+            self._began_at = time.monotonic()
             self._refreshing = asyncio.get_running_loop().create_task(self._refresh())
             self._refreshing.add_done_callback(self._refresh_ended)
         return self._refreshing

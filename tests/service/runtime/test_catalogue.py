@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from typing import Any
 
@@ -12,7 +13,7 @@ from sqlalchemy import insert, update
 from pairmark.service.db import Database, bump_revision
 from pairmark.service.errors import AmbiguousModel, NotReady, UnknownModel
 from pairmark.service.keys import Keys
-from pairmark.service.runtime.catalogue import Catalogue
+from pairmark.service.runtime.catalogue import Catalogue, CatalogueView
 from pairmark.service.tables import AliasRow, ModelRow, ModelVersion
 
 
@@ -172,5 +173,36 @@ def test_a_client_that_learned_of_a_change_sees_it(database: Database) -> None:
         move(database, "faces", 2)
         await running
         assert (await catalogue.refreshed()).resolve("faces", "match").version == 2
+
+    asyncio.run(scenario())
+
+
+def test_what_was_begun_before_a_change_answers_nobody_after_it(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_model(database, "faces", versions=2, production=1)
+    may_end, has_read = threading.Event(), threading.Event()
+    read = Catalogue.read
+
+    def slow_read(catalogue: Catalogue) -> CatalogueView:
+        view = read(catalogue)
+        has_read.set()
+        assert may_end.wait(10)
+        return view
+
+    async def scenario() -> None:
+        catalogue = Catalogue(database, 60.0)
+        await catalogue.refreshed()
+        catalogue.expire()
+        monkeypatch.setattr(Catalogue, "read", slow_read)
+        before = asyncio.create_task(catalogue.refreshed())
+        await asyncio.to_thread(has_read.wait, 10)
+        move(database, "faces", 2)
+        catalogue.expire()
+        after = asyncio.create_task(catalogue.refreshed())
+        await asyncio.sleep(0.01)
+        may_end.set()
+        await before
+        assert (await after).resolve("faces", "match").version == 2
 
     asyncio.run(scenario())
