@@ -226,6 +226,9 @@ class Galleries:
                 raise Conflict(f"gallery {name!r} was moved to a version of other columns meanwhile")
             n, most = state.items + len(rows), self._settings.max_gallery_items
             if n > most:
+                # Rows that take the place of others add none: these are taken by a full gallery too.
+                n -= len(repository.seqs_of(session, state.id, rows.ids))
+            if n > max(most, state.items):
                 gigabytes = 3e-9 * n * len(rows.form.bodies(rows.vectors[:1])[0])
                 raise TooLarge(
                     f"gallery {name!r} would have {n:,} items; at most {most:,} are taken. So many take some "

@@ -298,6 +298,13 @@ def test_more_items_than_are_taken_say_what_they_would_take(
     ):
         galleries.write("large", [rows(more)], RowErrors(), None)
     assert galleries.write("large", [rows(few)], RowErrors(), None).upserted == 3_000
+    # Of a full gallery, and of one that holds more than are taken by now, items can be replaced, and none be added.
+    for most in (3_000, 2_000):
+        galleries._settings.max_gallery_items = most
+        assert galleries.write("large", [rows(few)], RowErrors(), None).upserted == 3_000
+        with pytest.raises(TooLarge, match="3,001 items"):
+            galleries.write("large", [rows({"id-0": few["id-0"], "new": few["id-1"]})], RowErrors(), None)
+    assert galleries.state("large").items == 3_000
 
 
 SIZES = (50, 5)
