@@ -587,8 +587,8 @@ WATCHED: dict[str, tuple[Row, ...]] = {
         (
             "long bodies of one owner are read one at a time",
             "pairmark/service",
-            r"self\._lanes\.setdefault\(current_owner\(\), asyncio\.Lock\(\)\)",
-            "asyncio.Lock()",
+            r"self\.reading = OwnerTurns\(1\)",
+            "self.reading = OwnerTurns(2)",
         ),
     ),
     "tests/e2e/test_scoring.py": (
