@@ -199,17 +199,21 @@ class Cells:
         )
         [n_rows] = self._one("SELECT count(*) FROM hashed")
         step = 1 + n_rows // _LOOKED_AT
+        con.execute("CREATE OR REPLACE TEMP TABLE sharing (number INTEGER, one INTEGER, another INTEGER)")
         for number, name in enumerate(self.names if d > 1 else ()):
-            sums = ", ".join(
-                f"count(*) FILTER (a.{other} = b.{other}), "
-                f"count(*) FILTER (a.{other} IS NOT NULL AND b.{other} IS NOT NULL)"
-                for other in self.names
+            con.execute(
+                f"INSERT INTO sharing SELECT {number}, least(row, next) AS one, greatest(row, next) AS another FROM "
+                f"(SELECT row, lead(row) OVER (PARTITION BY {name} ORDER BY hash(row), row) AS next FROM hashed "
+                f"WHERE {name} % {step} = 0) WHERE {self.sides.may_link('one', 'another')}"
             )
-            found = self._one(
-                f"SELECT {sums} FROM (SELECT row, lead(row) OVER (PARTITION BY {name} ORDER BY hash(row), row) AS next "
-                f"FROM hashed WHERE {name} % {step} = 0) p JOIN hashed a ON a.row = least(p.row, p.next) "
-                f"JOIN hashed b ON b.row = greatest(p.row, p.next) WHERE {self.sides.may_link('a.row', 'b.row')}"
-            )
+        sums = "".join(
+            f", count(*) FILTER (a.{other} = b.{other}), count(a.{other} = b.{other})" for other in self.names
+        )
+        # One query for all: to plan so many sums takes longer than to count them.
+        for number, *found in con.execute(
+            f"SELECT number{sums} FROM sharing JOIN hashed a ON a.row = one JOIN hashed b ON b.row = another "
+            "GROUP BY number"
+        ).fetchall():
             for other in range(d):
                 agreements, both = found[2 * other : 2 * other + 2]
                 if other == number:

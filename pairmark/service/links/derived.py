@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import permutations
+from operator import contains
+
+import numpy as np
 
 _FOLLOWS, _FEWEST = 0.95, 20
 """Share of rows in which a column follows from others, and the fewest rows that say so."""
@@ -13,7 +17,11 @@ _DEFAULT, _OUTSTANDING = 0.05, 10
 """Share of cells, and times the next most frequent value, from which on a value looks like one for none."""
 _SINGULAR = frozenset({"date", "phone", "email", "web", "id", "street"})
 """Kinds of which many rows seldom share a cell."""
+_NOWHERE = " "
+"""In no cell, since here these have letters and digits alone."""
 _Columns = Sequence[Sequence[str | None]]
+_PartsOf = Callable[[_Columns, int, Sequence[int]], tuple[int, ...]]
+"""Finds, of a column, those of some others that it follows from."""
 
 
 def derived_columns(names: Sequence[str], columns: _Columns) -> dict[str, str]:
@@ -24,7 +32,8 @@ def derived_columns(names: Sequence[str], columns: _Columns) -> dict[str, str]:
         for column in columns
     ]
     parts_by_column: dict[int, tuple[int, ...]] = {}
-    for parts_of in (_composing_parts, _initials, _cut_out):
+    rules: list[_PartsOf] = [partial(_composing_parts, _held_in(plain)), _initials, _cut_out]
+    for parts_of in rules:
         # The later one of two copies goes.
         for place in reversed(range(len(names))):
             others = [other for other in range(len(names)) if other != place and other not in parts_by_column]
@@ -39,16 +48,28 @@ def derived_columns(names: Sequence[str], columns: _Columns) -> dict[str, str]:
     }
 
 
-def _composing_parts(columns: _Columns, place: int, others: Sequence[int]) -> tuple[int, ...]:
+def _held_in(columns: _Columns) -> list[frozenset[int]]:
+    """Of each column, the others whose cells most of its own hold, single characters aside."""
+    cells = [[cell or "" for cell in column] for column in columns]
+    parts = [[cell if len(cell) > 1 else _NOWHERE for cell in column] for column in cells]
+    is_there = np.array([[float(bool(cell)) for cell in column] for column in cells])
+    n_both = (is_there @ is_there.T).tolist()
+    return [
+        frozenset(
+            other
+            for other, n in enumerate(n_both[place])
+            if other != place and n and sum(map(contains, column, parts[other])) >= _LIKELY * n
+        )
+        for place, column in enumerate(cells)
+    ]
+
+
+def _composing_parts(
+    held_in: Sequence[frozenset[int]], columns: _Columns, place: int, others: Sequence[int]
+) -> tuple[int, ...]:
     """The columns whose cells, with words that are always the same, make up those of a column."""
     column = columns[place]
-    rows_with = (zip(column, columns[other], strict=True) for other in others)
-    both_of = [[(cell, part) for cell, part in rows if cell and part] for rows in rows_with]
-    parts = [
-        other
-        for other, both in zip(others, both_of, strict=True)
-        if both and sum(len(part) > 1 and part in cell for cell, part in both) >= _LIKELY * len(both)
-    ]
+    parts = [other for other in others if other in held_in[place]]
     if not parts:
         return ()
     rests: Counter[str] = Counter()
