@@ -321,6 +321,20 @@ def test_what_names_the_rows_of_one_table_alone_is_compared(tmp_path: Path) -> N
     )
 
 
+def test_rows_that_repeat_the_header_are_no_records(tmp_path: Path) -> None:
+    header, *rows = ([cell, *more] for cell, _, *more in table(people(60)))
+    rows[20:20] = rows[40:40] = [header]
+    found, cells = read(tmp_path, [header[1:], *(row[1:] for row in rows)])
+    assert [at for at, cell in enumerate(cells["last"]) if cell is None] == [20, 40]
+    said = "l.csv: 2 rows, such as row 21, repeat the header: they are no records and not linked"
+    assert said in found.notes
+    named = tmp_path / "named"
+    named.mkdir()
+    found, cells = read(named, [header, *rows[:21]])
+    assert (found.ids, cells["last"][20]) == (["id"], None)
+    assert None not in cells["last"][:20]
+
+
 def test_ids_of_a_long_table_are_told_by_rows_that_follow_each_other(tmp_path: Path) -> None:
     rows = people(11_000)
     numbered = [["No", "last", "born"], *([str(at), row["last"], row["born"]] for at, row in enumerate(rows))]

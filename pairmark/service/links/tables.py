@@ -167,6 +167,7 @@ def read_tables(
                 "their numbers"
             )
             side.listed, side.id_column = side.id_column, None
+        notes_of_files += _blank_headers(connection, side)
     fields, chosen, notes = _match_columns(sides)
     if not fields:
         raise InvalidInput(
@@ -402,6 +403,20 @@ def _refuse_repeated(connection: duckdb.DuckDBPyConnection, side: _Side, name: s
             field="id",
             row=repeated[1],
         )
+
+
+def _blank_headers(connection: duckdb.DuckDBPyConnection, side: _Side) -> list[str]:
+    """Take the cells of rows that repeat the header, as those of joined files do, for missing, and say so."""
+    cells = {name: f"c{place}" for place, name in enumerate(side.columns)}
+    is_header = " AND ".join(f"trim({cell}) = {quoted_text(name)}" for name, cell in cells.items())
+    n, first = _one(connection, f"SELECT count(*), min(row) + 1 FROM {side.table} WHERE {is_header}")
+    if not n or len(cells) == 1:
+        return []
+    blank = ", ".join(f"{cell} = NULL" for name, cell in cells.items() if name != side.id_column)
+    connection.execute(f"UPDATE {side.table} SET {blank} WHERE {is_header}")
+    return [
+        f"{side.name}: {n:,} rows, such as row {first}, repeat the header: they are no records and not linked"
+    ]
 
 
 def _is_code(connection: duckdb.DuckDBPyConnection, side: _Side, name: str) -> bool:
