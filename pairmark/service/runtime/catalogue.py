@@ -222,14 +222,14 @@ class Catalogue:
                 # Ahead of time: nobody waits for it, while requests of somebody who sends many are answered.
                 self._refresh_task()
             return self._view
-        if self._began_at <= self._changed_at:
-            # What is read now may be older than a change that who asks has learned of.
-            await self.settled(_PATIENCE_S)
-        task = self._refresh_task()
         if self._view is None:
-            return await asyncio.shield(task)
+            return await asyncio.shield(self._refresh_task())
         try:
-            return await asyncio.wait_for(asyncio.shield(task), _PATIENCE_S)
+            async with asyncio.timeout(_PATIENCE_S):
+                if self._began_at <= self._changed_at:
+                    # What is read now may be older than a change that who asks has learned of.
+                    await self.settled()
+                return await asyncio.shield(self._refresh_task())
         except (TimeoutError, NotReady):
             return self._view
 
@@ -256,10 +256,10 @@ class Catalogue:
         except TimeoutError:
             raise NotReady("the database does not answer in time; try again") from None
 
-    async def settled(self, seconds: float | None = None) -> None:
-        """Wait, at most so long, until nothing is being read that was begun before now."""
+    async def settled(self) -> None:
+        """Wait until nothing is being read that was begun before now."""
         if self._refreshing is not None:
-            await asyncio.wait([self._refreshing], timeout=seconds)
+            await asyncio.wait([self._refreshing])
 
     def _refresh_task(self) -> asyncio.Task[CatalogueView]:
         if self._refreshing is None:
