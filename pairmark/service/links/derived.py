@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import permutations
 from operator import contains
@@ -94,7 +94,10 @@ def _initials(columns: _Columns, place: int, others: Sequence[int]) -> tuple[int
         (
             pair
             for pair, rows in rows_of.items()
-            if _nearly([cell == one[0] + other[0] for cell, one, other in rows if cell and one and other])
+            if _nearly(
+                (cell == one[0] + other[0] for cell, one, other in rows if cell and one and other),
+                len(column),
+            )
         ),
         (),
     )
@@ -112,15 +115,22 @@ def _cut_out(columns: _Columns, place: int, others: Sequence[int]) -> tuple[int,
             (other,)
             for other, rows in rows_with.items()
             if _nearly(
-                [whole.startswith(cell) or whole.endswith(cell) for cell, whole in rows if cell and whole]
+                (whole.startswith(cell) or whole.endswith(cell) for cell, whole in rows if cell and whole),
+                len(column),
             )
         ),
         (),
     )
 
 
-def _nearly(hits: Sequence[bool]) -> bool:
-    return len(hits) >= _FEWEST and sum(hits) >= _FOLLOWS * len(hits)
+def _nearly(hits: Iterable[bool], most: int) -> bool:
+    """Whether nearly all of ``most`` rows or fewer hit, without a look at the rest where too many have missed."""
+    n = n_missed = 0
+    for is_hit in hits:
+        n, n_missed = n + 1, n_missed + (not is_hit)
+        if n_missed > (1 - _FOLLOWS) * most:
+            return False
+    return n >= _FEWEST and n - n_missed >= _FOLLOWS * n
 
 
 def default_of(cells: Sequence[str | None], kind: str) -> str | None:
