@@ -25,6 +25,8 @@ CASES = {
     ],
     "email": [
         ("Zoe.Miller7@mail.com", "zoe.miller7+shop@MAIL.com", EQUAL),
+        ("<zoe@mail.com>", "zoe@mail.com", EQUAL),
+        ("Zoe Miller <zoe@mail.com>", "Zoe Miller <adam@acme.org>", APART),
         ("zoe.miller7@mail.com", "zoe.miler7@mail.com", CLOSE),
         ("zoe.miller7@mail.com", "zoe.miller8@mail.com", APART),
         ("n/a", "zoe@mail.com", MISSING),

@@ -34,7 +34,9 @@ _INVISIBLE = re.compile(
     # Pictures are seen, and say nothing.
     "\u2600-\u27bf\U0001f000-\U0001faff]"
 )
-_MARKUP, _ENTITY = re.compile(r"</?[a-zA-Z][^<>]{0,200}>"), re.compile(r"&#?\w{1,8};")
+# An address between the same brackets is none: <anna@example.com>, <https://example.com>.
+_MARKUP = re.compile(r"</?[a-zA-Z][a-zA-Z0-9]*(?:[:-][a-zA-Z][a-zA-Z0-9]*)*(?:\s[^<>]{0,200})?/?>")
+_ENTITY = re.compile(r"&#?\w{1,8};")
 _QUOTE = re.compile("^['\u2018\u2019`@#]+(?=\\S)")
 _ACCENTED = re.compile("[a-z\u0370-\u03ff]")
 _LETTERS = str.maketrans({"ø": "o", "đ": "d", "ł": "l", "æ": "ae", "œ": "oe", "ð": "d", "þ": "th", "ı": "i"})
