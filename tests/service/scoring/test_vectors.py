@@ -21,9 +21,10 @@ from pairmark import MetricSimilarity, RecordSimilarity
 from pairmark.service.errors import InvalidInput, TooLarge
 from pairmark.service.runtime.versions import LoadedVersion
 from pairmark.service.scoring.binary import parse_npz, parse_octets
+from pairmark.service.scoring.decide import UnlikeRows
 from pairmark.service.scoring.json import RecordRows, SparseRows
 from pairmark.service.scoring.requests import holds_scores, parse_pairs, parse_scores
-from pairmark.service.scoring.score import to_rows
+from pairmark.service.scoring.score import Resolved, to_rows
 from tests.service.galleries.gallery_cases import served
 
 
@@ -343,3 +344,13 @@ def test_more_members_than_a_record_has_are_refused_before_they_are_read() -> No
     marks = b'{"left": [%b], "right": [1]}' % b",".join([b"Infinity"] * 2_000)
     with pytest.raises(InvalidInput, match="NaN or Infinity"):
         parse_pairs(marks)
+
+
+def test_rows_of_subjects_that_are_unlike_are_named_by_their_samples() -> None:
+    rows, made = np.zeros((5, 2), dtype=np.float32), version(2, takes_sparse=False)
+    samples = np.array([2, 1]), np.array([2])
+    resolved = Resolved(made, rows[:3], rows[3:], samples)
+    unlike = UnlikeRows(np.array([False, True, False, False, True]), resolved)
+    assert [unlike.names(pair) for pair in unlike.pairs] == [["left[1]", "right[1]"], ["right[1]"]]
+    of_left = UnlikeRows(np.array([False, False, True, False, False]), resolved)
+    assert [(pair, of_left.names(pair)) for pair in of_left.pairs] == [(1, ["left[0]"])]
