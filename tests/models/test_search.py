@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pairmark.models import MetricSimilarity
 from pairmark.models.core import search as search_forms
 from pairmark.models.core.artefact import ArtefactError
-from pairmark.models.core.search import merge_top_k
+from pairmark.models.core.search import SearchLimits, merge_top_k
 from pairmark.models.registry import save, spec_of
 from tests.serving import ROOT
 
@@ -181,6 +181,11 @@ model.top_k(X[:3], model.index(np.tile(X, (40, 1)) + np.random.default_rng(2).no
 new = {name: n for name, n in compiled().items() if n > before.get(name, 0)}
 assert not new, f"compiled in a request: {sorted(new)}"
 """
+
+
+def test_a_search_of_all_rows_makes_no_mask_of_them() -> None:
+    # A mask of so many would take a petabyte.
+    assert SearchLimits.of(3, 10**15, None, 0.5) == (3, None, np.float32(0.5))
 
 
 @pytest.mark.parametrize("kind", SEARCHERS)

@@ -149,8 +149,8 @@ class SearchLimits(NamedTuple):
         k = operator.index(k)
         if k < 1:
             raise ValueError(f"k is {k}; expected at least 1")
-        mask = np.ones(n, dtype=np.bool_) if allowed is None else np.asarray(allowed)
-        if mask.dtype != np.bool_ or mask.shape != (n,):
+        mask = None if allowed is None else np.asarray(allowed)
+        if mask is not None and (mask.dtype != np.bool_ or mask.shape != (n,)):
             raise ValueError(
                 f"allowed is {mask.shape} of {mask.dtype}; expected a boolean mask of shape ({n},)"
             )
@@ -158,7 +158,7 @@ class SearchLimits(NamedTuple):
             raise ValueError("above is NaN; expected a score")
         with np.errstate(over="ignore"):
             floor = None if above is None else np.float32(above)
-        return cls(min(k, n), None if allowed is None or mask.all() else mask, floor)
+        return cls(min(k, n), None if mask is None or mask.all() else mask, floor)
 
 
 class TopRows:
@@ -363,9 +363,10 @@ def top_k_by_form(
                     places: NDArray[np.intp],
                     query: Any = query,
                     query_best: TopRows = query_best,
-                    rows: NDArray[np.intp] = number_rows(rows),
+                    rows: Rows = rows,
                 ) -> None:
-                    numbers = rows[np.sort(places)]
+                    places = np.sort(places)
+                    numbers = places + rows.start if isinstance(rows, slice) else rows[places]
                     query_best.offer(numbers, score_rows(query, index, numbers)[0])
 
                 look_through(offer, partial(limit, form, width, scale), estimates[i, :size], mask, query_best)
