@@ -21,7 +21,8 @@ from pairmark.service import postgres
 from pairmark.service.db import Database
 from pairmark.service.errors import InvalidInput, NotReady, SchemaMismatch, StorageFailed
 from pairmark.service.galleries.segments import GalleryDisk
-from pairmark.service.tables import Base, DatasetName, Revision
+from pairmark.service.pagination import read_page
+from pairmark.service.tables import Base, CalibrationRow, DatasetName, Revision
 from tests.serving import command
 
 pytestmark = pytest.mark.each_database
@@ -52,6 +53,23 @@ def test_migrations_lead_to_the_tables_that_the_code_uses(database: Database) ->
             connection, opts={"compare_type": True, "compare_server_default": True}
         )
         assert compare_metadata(context, Base.metadata) == []
+
+
+@pytest.mark.parametrize("newest_first", [True, False])
+def test_rows_of_one_instant_come_once_each_on_their_pages(database: Database, newest_first: bool) -> None:
+    facts = {"name": "c", "protocol": "open-set", "blob": "b", "summary": {}}
+    with database.write() as session:
+        for id_, at in zip("dbace", (1.1, 1.1, 1.1, 1.1, 2.3), strict=True):
+            session.add(CalibrationRow(id=id_, created_at=at, **facts))
+    seen, cursor = "", None
+    order = CalibrationRow.created_at, CalibrationRow.id
+    with database.read() as session:
+        for _ in range(3):
+            rows, cursor = read_page(
+                session, select(CalibrationRow), order, 2, cursor, newest_first=newest_first
+            )
+            seen += "".join(row.id for row in rows)
+    assert (seen, cursor) == ("edcba" if newest_first else "abcde", None)
 
 
 @pytest.mark.parametrize("kind", KINDS)
