@@ -135,8 +135,7 @@ class ScoringCalls(Calls):
         if raw is not None:
             answer = json_of(await self._send_raw("/match", raw, {**params, "model": model}))
         else:
-            pairs = {"model": model, "left": left, "right": right, "refs": refs}
-            body = pairs if scores is None else {"scores": scores}
+            body = {"model": model, "left": left, "right": right, "scores": scores, "refs": refs}
             answer = await self._send("POST", "/match", body, params=params)
         matches = answer["matches"]
         return MatchResult(

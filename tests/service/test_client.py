@@ -78,8 +78,11 @@ def test_matches_are_scores_above_the_threshold(client: Client, digits: np.ndarr
     np.testing.assert_array_equal(
         found.scores, client.similarity(digits[:many], digits[many : 2 * many], model="digits")
     )
-    by_score = client.match(scores=found.scores, fpr=0.1, calibration=found.operating_point["calibration_id"])
+    by_its_id = {"fpr": 0.1, "calibration": found.operating_point["calibration_id"]}
+    by_score = client.match(scores=found.scores, **by_its_id)
     np.testing.assert_array_equal(by_score.matches, found.matches)
+    with pytest.raises(InvalidInput, match="refs"):
+        client.match(scores=[0.5], refs=[["a", "b"]], **by_its_id)
 
 
 def test_what_the_data_cannot_support_is_an_exception(client: Client, digits: np.ndarray) -> None:
