@@ -19,7 +19,8 @@ inner_kernel = _njit(nogil=True, error_model="numpy", no_cfunc_wrapper=True, no_
 """As `kernel`, for functions that only kernels call: without an entry from Python, which can take as
 long to compile as the function, and kept within the kernels that call it."""
 inlined_kernel = _njit(nogil=True, error_model="numpy", inline="always")
-"""As `inner_kernel`, for one that holds no inner loop and is called once: what it calls is optimized once less."""
+"""As `inner_kernel`, written out anew at each call, with the constants that it is given there: for one that is called
+once or twice. What it calls is optimized once less."""
 estimating_kernel = _njit(
     cache=True, nogil=True, error_model="numpy", no_cfunc_wrapper=True, fastmath={"reassoc", "contract"}
 )

@@ -1,4 +1,5 @@
-"""Around a fit: its progress, reported to a callback, and one BLAS thread where digits or speed depend on their number.
+"""Around a fit: its progress, reported to a callback, its work in threads, and one BLAS thread where digits or speed
+depend on their number.
 
 A learner calls `report` as parts of its work finish; the caller (a job, a command line) opens `listening`
 around the fit. Nobody listening costs nothing. A listener may raise to abandon the fit. A learner that chooses among

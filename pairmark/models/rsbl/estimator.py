@@ -444,7 +444,7 @@ class RSBL(PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstimator):
     def _pair_score(self, left: Matrix, right: Matrix) -> Float32:
         a, b = self._prepared(one_of_equals(left)), self._prepared(one_of_equals(right))
         scores: Float32 = np.empty(left.shape[0], dtype=np.float32)
-        row_products(a, b, False, scores[:, None])
+        row_products(a, seal_array(b), False, scores[:, None])
         return scores
 
     def _score_rows(self, queries: Matrix, index: GalleryIndex, rows: Rows) -> Float32:
