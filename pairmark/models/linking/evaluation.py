@@ -208,11 +208,6 @@ def draw_cuts(evaluation: Mapping[str, Any], format: Format, title: str) -> byte
     return stream.getvalue()
 
 
-def identities_of(a: Int64, b: Int64, n: int) -> Identities:
-    """Of all pairs of ``n`` rows that are the same, what each row is a record of: what is joined is one."""
-    return Identities(_join_links(a, b, n))
-
-
 def _join_links(a: Int64, b: Int64, n: int) -> Int64:
     graph = coo_array((np.ones(len(a)), (a, b)), shape=(n, n))
     return np.asarray(connected_components(graph, directed=False)[1], dtype=np.int64)

@@ -8,7 +8,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from pairmark.models.linking.evaluation import UNKNOWN, Identities, ListedPairs, evaluate_links, identities_of
+from pairmark.models.linking.evaluation import UNKNOWN, Identities, ListedPairs, evaluate_links
 from pairmark.models.linking.mixture import SYMBOL_OF, Mixture, chances, plain_column
 from pairmark.models.linking.recall import N_SHOWN, draw_records, recall_so_far
 from pairmark.models.linking.share import calibrate_matches, share_of
@@ -50,7 +50,6 @@ def test_listed_pairs_are_all_that_counts():
     found = evaluate(listed, [0, 0, 0, 0, 4, 5])
     assert (found.decided.joined, found.decided.right, found.decided.same, found.entities) == (2, 1, 2, 2)
     assert found.decided.b_cubed is None
-    assert (identities_of(listed.a[:1], listed.b[:1], 3).codes == [0, 0, 1]).all()
 
 
 def test_a_cut_that_leaves_false_links_out_is_the_best():

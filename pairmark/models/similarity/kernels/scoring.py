@@ -2,7 +2,7 @@
 
 A node is one 64-bit word. From its lowest bit: the low child, the high child, the pair feature, and the threshold's
 place among up to 65,536 even steps over its feature's thresholds. How many bits each has is the forest's (see
-`packing`): large trees and many features leave few for places. Features are turned into such places by the same
+`packed_nodes`): large trees and many features leave few for places. Features are turned into such places by the same
 function, which never falls: where two places differ they tell what comparing the floats would; where they are equal,
 which is rare, the floats themselves are compared.
 
