@@ -406,13 +406,16 @@ def _refuse_repeated(connection: duckdb.DuckDBPyConnection, side: _Side, name: s
 
 
 def _blank_headers(connection: duckdb.DuckDBPyConnection, side: _Side) -> list[str]:
-    """Take the cells of rows that repeat the header, as those of joined files do, for missing, and say so."""
-    cells = {name: f"c{place}" for place, name in enumerate(side.columns)}
+    """Take the cells of rows that repeat the header, as those of joined files do, for missing, and say so. Ids may be
+    others: stored tables name such rows, too."""
+    cells = {name: f"c{place}" for place, name in enumerate(side.columns) if name != side.id_column}
+    if len(cells) < 2:
+        return []
     is_header = " AND ".join(f"trim({cell}) = {quoted_text(name)}" for name, cell in cells.items())
     n, first = _one(connection, f"SELECT count(*), min(row) + 1 FROM {side.table} WHERE {is_header}")
-    if not n or len(cells) == 1:
+    if not n:
         return []
-    blank = ", ".join(f"{cell} = NULL" for name, cell in cells.items() if name != side.id_column)
+    blank = ", ".join(f"{cell} = NULL" for cell in cells.values())
     connection.execute(f"UPDATE {side.table} SET {blank} WHERE {is_header}")
     return [
         f"{side.name}: {n:,} rows, such as row {first}, repeat the header: they are no records and not linked"
