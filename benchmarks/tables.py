@@ -29,6 +29,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 from benchmarks.common import ROOT, laid_out
@@ -239,6 +240,12 @@ def stale() -> list[str]:
     return lines
 
 
+def pages() -> list[Path]:
+    """README and the docs, without what was built of them before."""
+    docs = sorted((ROOT / "docs").rglob("*.md"))
+    return [ROOT / "README.md", *(page for page in docs if "_build" not in page.parts)]
+
+
 def main() -> int:
     """Write or compare the tables of all pages."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.tables", description=__doc__)
@@ -253,7 +260,7 @@ def main() -> int:
         print("\n".join(stale()))
         return 0
     outdated = []
-    for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
+    for page in pages():
         before = page.read_text(encoding="utf-8")
         after = rendered(before, str(page.relative_to(ROOT)))
         if after != before:

@@ -44,7 +44,7 @@ def test_measured_figures_stand_in_generated_tables_only(page: str) -> None:
 
 
 def test_every_table_is_from_a_result_file() -> None:
-    for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
+    for page in tables.pages():
         for block in tables.BLOCK.finditer(page.read_text(encoding="utf-8")):
             assert tables.read(block["name"])["preset"], (page, block["name"])
 
