@@ -57,9 +57,9 @@ def read_page(
         query = query.where(place < start if newest_first else place > start)
     directed = [column.desc() if newest_first else column for column in order]
     # One more than is shown says whether there is a next page; the order's own columns come last.
-    found = session.execute(query.add_columns(*order).order_by(*directed).limit(limit + 1)).all()
-    following = encode_cursor(*found[limit - 1][-len(order) :]) if len(found) > limit else None
-    rows = [row[: -len(order)] for row in found[:limit]]
+    marked_rows = session.execute(query.add_columns(*order).order_by(*directed).limit(limit + 1)).all()
+    following = encode_cursor(*marked_rows[limit - 1][-len(order) :]) if len(marked_rows) > limit else None
+    rows = [row[: -len(order)] for row in marked_rows[:limit]]
     return [row[0] if len(row) == 1 else row for row in rows], following
 
 

@@ -79,9 +79,14 @@ class RowRanges:
         statistics = _statistics(rows, scales)
         low, high = statistics.min(axis=0), statistics.max(axis=0)
         margin = MARGIN * max(1.0, AMPLE / first.size) * (high - low) + ROUNDING
-        kept: dict[str, Any] = {} if is_sparse(rows) else _neighbors(rows, np.asarray(people), first, scales)
+        neighbors: dict[str, Any] = (
+            {} if is_sparse(rows) else _neighbors(rows, np.asarray(people), first, scales)
+        )
         return cls(
-            scales=scales, ranges=np.stack([low - margin, high + margin]), reference=statistics[first], **kept
+            scales=scales,
+            ranges=np.stack([low - margin, high + margin]),
+            reference=statistics[first],
+            **neighbors,
         )
 
     @classmethod

@@ -321,8 +321,8 @@ class PairScorerMixin(Stateful):
         check_is_fitted(self)
         rows = self._validated(gallery, "gallery")
         are_arrays = isinstance(rows, np.ndarray) and isinstance(gallery, np.ndarray)
-        kept = rows.copy() if are_arrays and np.shares_memory(rows, gallery) else rows
-        return self._indexed(kept, self._search_digest())
+        own_rows = rows.copy() if are_arrays and np.shares_memory(rows, gallery) else rows
+        return self._indexed(own_rows, self._search_digest())
 
     def open_index(self, folder: str | os.PathLike[str], *, verify: bool = False) -> GalleryIndex:
         """Open a saved index of this model, memory-mapped: galleries larger than memory work, processes share pages.

@@ -264,8 +264,8 @@ def ranking_baselines(X: Any, Y: ArrayLike, queries: Any, random_state: int = 0)
     constant = np.repeat(consensus(positions), queries.shape[0], axis=0)
     limit = min(MAX_ROWS, max(1_000, _CELLS // max(1, X.shape[1])))
     if X.shape[0] > limit:
-        some = np.random.default_rng(random_state).choice(X.shape[0], size=limit, replace=False)
-        rows, positions = X[np.sort(some)], positions[np.sort(some)]
+        sampled_rows = np.random.default_rng(random_state).choice(X.shape[0], size=limit, replace=False)
+        rows, positions = X[np.sort(sampled_rows)], positions[np.sort(sampled_rows)]
     scaler = StandardScaler(with_mean=not issparse(rows)).fit(rows)
     index = NearestNeighbors(n_neighbors=min(NEIGHBORS, rows.shape[0])).fit(scaler.transform(rows))
     near = index.kneighbors(scaler.transform(queries), return_distance=False)

@@ -312,15 +312,15 @@ class PairwiseLabelRanker(RankerBase):
         constant = np.where(empty, rankings.shares[i, j], shares)
         modelled = np.flatnonzero([not problem.one_sided for problem in problems])
         self.constant_, self.modelled_ = constant, modelled
-        given: Any = self.estimator
-        models = STORED[given] if isinstance(given, str) else UserPairs
+        estimator: Any = self.estimator
+        models = STORED[estimator] if isinstance(estimator, str) else UserPairs
         self.models_ = models.fit(
             X,
             [problems[number] for number in modelled],
             self.n_jobs,
             "learning pairs",
             seeds=[seeds[number] for number in modelled],
-            estimator=given,
+            estimator=estimator,
         )
 
     def _scores(self, X: Float32) -> Float64:

@@ -292,15 +292,15 @@ class Cells:
             it lacks are as frequent as in the rows.
         """
         con, average = self.connection, np.zeros(BINS)
-        given, n = "", "seen"
+        shares_join, n = "", "seen"
         if shares is not None:
-            given = f"LEFT JOIN {shares} USING (value)"
+            shares_join = f"LEFT JOIN {shares} USING (value)"
             given_n = "greatest(1, CAST(round(share * sum(seen) OVER ()) AS BIGINT))"
             n = f"CASE WHEN share IS NULL THEN seen ELSE {given_n} END"
         con.execute(
             f"CREATE OR REPLACE TEMP TABLE counted AS SELECT value, seen, {n} AS n FROM (SELECT {name} AS value, "
             "count(*) AS seen FROM cells SEMI JOIN hashes USING (row) "
-            f"WHERE {name} IS NOT NULL GROUP BY {name}) {given}"
+            f"WHERE {name} IS NOT NULL GROUP BY {name}) {shares_join}"
         )
         con.execute(
             f"CREATE OR REPLACE TEMP TABLE frequent AS SELECT value, n FROM counted WHERE n >= {_FEWEST_ROWS} "

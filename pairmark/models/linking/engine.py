@@ -236,10 +236,10 @@ class Linking:
         else:
             step = 1 + self.n_candidates // _LEARNED_FROM
             _, learned, n = self.cells.patterns(f"FROM compared WHERE hash(a, b) % {step} = 0")
-            some = learned, n * step
-            fitted = mixture.fit(self.cells.columns(), *some, self.sides.n_pairs, self.sides.n_rows)
+            patterns = learned, n * step
+            fitted = mixture.fit(self.cells.columns(), *patterns, self.sides.n_pairs, self.sides.n_rows)
             is_full = fitted.is_full(self.sides.n_pairs, self.sides.n_rows)
-            self.model = calibrate_matches(fitted, *some)
+            self.model = calibrate_matches(fitted, *patterns)
         assert self.model is not None
         self._compared = symbols, counts
         give(self.connection, "code_scores", **words, score=chances(self.model.log_odds(symbols)))

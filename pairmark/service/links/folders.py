@@ -53,10 +53,10 @@ class LinkFolders:
         """A job's row and state, or `UnknownLinks`; with ``lock``, nobody else changes it until the transaction
         ends."""
         query = WITH_STATE.where(LinkRow.id == link_id)
-        found = session.execute(query.with_for_update(of=LinkRow) if lock else query).one_or_none()
-        if found is None or found[0].name not in names:
+        row_and_state = session.execute(query.with_for_update(of=LinkRow) if lock else query).one_or_none()
+        if row_and_state is None or row_and_state[0].name not in names:
             raise UnknownLinks(f"there are no links {link_id[:64]!r}; GET /links lists them")
-        return found[0], found[1]
+        return row_and_state[0], row_and_state[1]
 
     def blob(self, session: Session, link_id: str, names: VisibleNames) -> str:
         """What names the folder of a job; `Conflict` until there is one."""

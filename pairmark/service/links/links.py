@@ -423,6 +423,6 @@ def _judged_share(review: ReviewRow, summary: dict[str, Any]) -> dict[str, Any]:
     bound = min(1.0, (round(progress["bound"] * size) + by_hand) / max(summary["links"], 1))
     is_enough = bound <= review.at_most
     # After changes by hand it may lack what the review has.
-    more = progress["expected_more"] if is_enough else progress["expected_more"] or None
+    expected_more = progress["expected_more"] if is_enough else progress["expected_more"] or None
     nothing_else = dict.fromkeys(("estimate", "check", "unknown", "judge"))
-    return facts | nothing_else | {"bound": bound, "enough": is_enough, "expected_more": more}
+    return facts | nothing_else | {"bound": bound, "enough": is_enough, "expected_more": expected_more}

@@ -189,13 +189,13 @@ def _write_index(connection: Any, folder: Path) -> None:
     )
     text = np.memmap(lines, np.uint8, "r") if lines.stat().st_size else np.empty(0, np.uint8)
     np.save(folder / "ends.npy", 1 + np.flatnonzero(text == _LINE_END).astype(np.int64))
-    found = connection.execute(
+    key_rows = connection.execute(
         "SELECT key, row FROM (SELECT unnest(keys) AS key, row FROM indexed UNION ALL SELECT md5_number_lower('id:' || "
         "id), row FROM indexed UNION ALL SELECT md5_number_lower('entity:' || entity), row FROM indexed) "
         "WHERE key IS NOT NULL ORDER BY key, row"
     ).fetchnumpy()
     for name, column, kind in (("keys", "key", np.uint64), ("keyed", "row", np.int32)):
-        np.save(folder / f"{name}.npy", np.ma.getdata(found[column]).astype(kind))
+        np.save(folder / f"{name}.npy", np.ma.getdata(key_rows[column]).astype(kind))
 
 
 def record_links_sql(n_tables: int, cells: str, joins: str) -> str:
