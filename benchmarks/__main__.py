@@ -3,8 +3,6 @@
 Exits with 1 where a benchmark fails or a claim does not hold that is not among the known misses.
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib
 import os

@@ -4,8 +4,6 @@ Each world is a function of a generator that says, by method, whether one calibr
 promised. The truth is known from formulas, or from fresh draws.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial

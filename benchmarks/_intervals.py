@@ -3,8 +3,6 @@
 Worlds are simulated, from thirty people up; the truth is that of a million fresh pairs of each kind.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass

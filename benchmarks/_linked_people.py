@@ -5,8 +5,6 @@
 further records of a person have another address.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from itertools import accumulate, cycle

@@ -4,8 +4,6 @@ The client spends as little as it can, and what is measured is the server's own 
 (it reads /proc).
 """
 
-from __future__ import annotations
-
 import io
 import os
 import socket

@@ -4,8 +4,6 @@ Its documentation's way: levels for each column, u from random pairs, the prior 
 two rules in turn, clusters at a chance of one half. Rules are columns, and pairs of columns, that make few pairs.
 """
 
-from __future__ import annotations
-
 import logging
 import sys
 from itertools import combinations

@@ -8,8 +8,6 @@ date of birth more often, which the guarantee excludes. A batch of thirty choice
 worked out, and whose choices are kept when somebody else asks for 300.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from typing import Any, NamedTuple

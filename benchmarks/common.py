@@ -4,8 +4,6 @@ A benchmark is a function ``run(preset) -> Result``; ``preset`` is ``quick`` (at
 published tables show). Only ratios measured in one run, interleaved, are claims: absolute times are this machine's.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

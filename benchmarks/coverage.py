@@ -11,8 +11,6 @@ is the standard error of a failure rate as large as is allowed: .007 at 1,000, .
 on where they were cut, a few draws at a time.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence

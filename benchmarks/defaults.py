@@ -24,8 +24,6 @@ repetition of a set that ran already is begun; the result is what ran, and the c
 run that was cut goes on where it stood.
 """
 
-from __future__ import annotations
-
 import csv
 import gzip
 import json

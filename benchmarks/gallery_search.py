@@ -13,8 +13,6 @@ is how much of the time of scoring everything a search takes. ``default_search``
 default, by CPU time.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -47,7 +45,7 @@ class Gallery:
     asked: np.ndarray
 
     @classmethod
-    def of(cls, n: int, noise: float, n_queries: int) -> Gallery:
+    def of(cls, n: int, noise: float, n_queries: int) -> "Gallery":
         """``n`` items, drawn with fixed seeds."""
         rows, who, centres = people(n // EACH, EACH, noise, 7)
         rng = np.random.default_rng(8)

@@ -6,8 +6,6 @@ request on the way. The client is raw sockets; what counts is the CPU of every t
 check nothing and run on uvicorn, uvloop and httptools without an access log. Linux only (it reads /proc).
 """
 
-from __future__ import annotations
-
 import json
 import statistics
 import sys

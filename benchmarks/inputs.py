@@ -6,8 +6,6 @@ spoiled, with the rule and without it; honest people are flagged; streams move, 
 in five ways; requests are in another unit.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -7,8 +7,6 @@ division of each set, and three of its folds for sets above 2,000 rows; full run
 another folder of sets.
 """
 
-from __future__ import annotations
-
 import csv
 import os
 import statistics
@@ -48,7 +46,7 @@ class Positions(BaseEstimator):
     def __init__(self, regression: Any, random_state: int | None = None) -> None:
         self.regression, self.random_state = regression, random_state
 
-    def fit(self, X: np.ndarray, Y: np.ndarray) -> Positions:
+    def fit(self, X: np.ndarray, Y: np.ndarray) -> "Positions":
         """Learn every label's position."""
         seed = {"random_state": self.random_state} if "random_state" in self.regression.get_params() else {}
         self.regression_ = clone(self.regression).set_params(**seed).fit(X, Y)

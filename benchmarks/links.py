@@ -7,8 +7,6 @@ included, memory its largest. ``stated`` is the share of false links as it was s
 splink is set in three ways (`benchmarks._splink_links`), and the best by F1 is shown with its own CPU.
 """
 
-from __future__ import annotations
-
 import csv
 import importlib.util
 import json

@@ -8,8 +8,6 @@ vectorised for this machine's instructions alone are several times slower there.
 the CPU's name, so that only the first run compiles: quick takes some four minutes then, on two quiet cores.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import platform

@@ -19,8 +19,6 @@ nothing here. CPU is of everything from the table to the scores.
 All need ``records/`` in ``PAIRMARK_DATA``.
 """
 
-from __future__ import annotations
-
 import csv
 import logging
 import tempfile

@@ -4,8 +4,6 @@
 at a time. CPU is the server's; memory is what the gallery adds to its resident set, over the bytes of the vectors.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -6,8 +6,6 @@ machine of 16 GB ends where memory does, a patience of an hour where CPU does: t
 two largest sizes as if nothing changed on the way, and in proportion where less was seen (fixed costs).
 """
 
-from __future__ import annotations
-
 import csv
 import json
 import os

@@ -6,8 +6,6 @@ that leaves. Linux only (it reads /proc). Run it where pandas is not installed: 
 (``.venv/bin/python -m benchmarks starts --here``).
 """
 
-from __future__ import annotations
-
 import os
 import resource
 import subprocess

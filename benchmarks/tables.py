@@ -20,8 +20,6 @@ ask for rows and for claims below them. The line below a table says which commit
 Between ``<!-- misses -->`` and its end stand all claims that do not hold.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import re
@@ -51,7 +49,7 @@ class Column:
     title: str
 
     @classmethod
-    def parse(cls, line: str) -> Column:
+    def parse(cls, line: str) -> "Column":
         """``NAME [: FORMAT] [= TITLE]``."""
         name, _, title = line.partition(" = ")
         name, _, form = name.partition(" : ")
@@ -75,7 +73,7 @@ class Table:
     claims: Literal["", "count", "all"] = ""
 
     @classmethod
-    def parse(cls, spec: str) -> Table:
+    def parse(cls, spec: str) -> "Table":
         """Read the lines of a block's first comment."""
         asked = cls()
         for line in filter(None, map(str.strip, spec.splitlines())):

@@ -5,8 +5,6 @@ JSON, and requests that handlers of the framework answer. Quiet and busy times t
 the claim. Clients, server and whatever else runs share the machine's cores.
 """
 
-from __future__ import annotations
-
 import json
 import multiprocessing
 import os

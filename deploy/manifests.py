@@ -3,8 +3,6 @@
 The chart, rendered with its defaults as a release named ``pairmark``. The tests hold the files against it.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from helm_python import Chart

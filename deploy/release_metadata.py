@@ -5,8 +5,6 @@ points at itself. Adds ``[project.urls]`` to ``pyproject.toml``, and makes the l
 index shows it without the files beside it.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 from pathlib import Path

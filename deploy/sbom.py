@@ -4,8 +4,6 @@ It names what requirements/runtime.txt locks, with the hashes of the files that 
 the packages of this environment state. No dependency; the same input gives the same bytes.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import runpy

@@ -1,7 +1,5 @@
 """The documentation site: Sphinx, MyST Markdown and the Furo theme. Reference pages are generated from the code."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Writes the README's figures from the result files of the benchmarks: ``python -m docs.figures``."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Markdown of the generated pages: tables, blocks of code, and docstrings."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from collections.abc import Iterable

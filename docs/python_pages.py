@@ -1,7 +1,5 @@
 """The Python reference: an index, a page for each public name of `pairmark`, and the pages of its client."""
 
-from __future__ import annotations
-
 import inspect
 import re
 import textwrap

@@ -3,8 +3,6 @@
 They are written into ``docs/reference`` when the site is built, and are not committed.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

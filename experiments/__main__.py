@@ -1,7 +1,5 @@
 """``make experiments``: repeat published experiments, and print their tables beside what was published."""
 
-from __future__ import annotations
-
 import sys
 
 from benchmarks.__main__ import main

@@ -1,7 +1,5 @@
 """Classification sets of the RSBL paper, and any like them: read, divided into folds, told as the paper tells them."""
 
-from __future__ import annotations
-
 import csv
 import os
 import re

@@ -14,8 +14,6 @@ features, to which held-out points are linked by their features. Rewiring then a
 ``leak-free, hard``: the same with all means divided by 20, since features alone solve the former.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, Final
 

@@ -1,7 +1,5 @@
 """Sparse data for the RankBoost benchmarks: public sets, and rows made like those of the challenge."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

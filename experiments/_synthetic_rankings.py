@@ -8,8 +8,6 @@ The generative processes of Fotakis, Kalavasis and Psaroudaki, Label Ranking thr
 Every ``random_state`` is a seed or a `numpy.random.Generator`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

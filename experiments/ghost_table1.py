@@ -4,8 +4,6 @@ The paper's protocol leaks labels into the held-out graph (see `_ghost_synthetic
 With paths, the validation sets (of all seeds together) decide whether features' own distances are weighed beside them.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from benchmarks.common import Claim, Preset, Result

@@ -5,8 +5,6 @@ and show what graphs and higher orders buy when they are made of features. The s
 The validation sets (of all seeds together) decide which of a variant's meta-features are weighed.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

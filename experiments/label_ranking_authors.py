@@ -6,8 +6,6 @@ scikit-learn's defaults, and a shallow tree has depth 5. Quick runs one division
 last printed digit.
 """
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any, Self
 

@@ -7,8 +7,6 @@ ranking the noise changed, beta the mean tau between noisy and noiseless. Quick 
 of the folds; full 10,000 rows, every level and 5 x 10 folds.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -10,8 +10,6 @@ The paper, on its data: 1,000 k-means and projection .98455, sparse logistic reg
 grids .99378 to .99546, neural kernels .98718 to .99279.
 """
 
-from __future__ import annotations
-
 import warnings
 from dataclasses import replace
 from typing import Any

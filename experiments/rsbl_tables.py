@@ -10,8 +10,6 @@ Quick: one division into ten folds of each set; full: the paper's ten. ``--data 
 numbers, the class last, no header) runs other sets.
 """
 
-from __future__ import annotations
-
 import time
 import warnings
 from dataclasses import replace

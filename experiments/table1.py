@@ -11,8 +11,6 @@ learn from and every pair scores alike, in the paper's figures too; a tree refus
 The tree splits each cell by one threshold (`leaf_depth=1`), as the paper's does in this experiment.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any

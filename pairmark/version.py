@@ -1,7 +1,5 @@
 """The version of this code, stated once: pyproject.toml, both distributions and every lineage read it here."""
 
-from __future__ import annotations
-
 import functools
 import subprocess
 from pathlib import Path

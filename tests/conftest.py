@@ -4,8 +4,6 @@ PostgreSQL comes from a wheel and runs per test process, so parallel runs never 
 ``PAIRMARK_TEST_POSTGRES_URL`` names a server to use instead (its role must be allowed to create databases).
 """
 
-from __future__ import annotations
-
 import atexit
 import logging
 import os

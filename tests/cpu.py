@@ -3,8 +3,6 @@
 Linux alone says what processes that still run have used. What is shared counts where it is made.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections import Counter

@@ -5,8 +5,6 @@ is met by one of the runs, each time. Nothing sleeps: the second actor is let ru
 makes it wait for the first, which PostgreSQL says and on SQLite follows from who holds the only write lock.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """A served deployment in which a wrong DELETE would be seen, and ids that programs could take for addresses."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Files to upload: tables as Parquet, from a query, and arrays as npz."""
 
-from __future__ import annotations
-
 import io
 import tempfile
 from pathlib import Path

@@ -4,8 +4,6 @@ What imports what is read from the sources. Tests that talk to a server import l
 the docs, `RELATED` names some.
 """
 
-from __future__ import annotations
-
 import ast
 import os
 import subprocess

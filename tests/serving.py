@@ -4,8 +4,6 @@ A thread saves the seconds that a process takes to import. What is about process
 for one.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import os
@@ -57,7 +55,7 @@ class RunningServer:
     http: httpx.Client
     worker: str
     started: subprocess.Popen[bytes] | None = None
-    jobs: JobThread | None = None
+    jobs: "JobThread | None" = None
     facts: dict[str, Any] = field(default_factory=dict)
 
     @property

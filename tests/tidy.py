@@ -3,8 +3,6 @@
 The seed is printed; ``PAIRMARK_TEST_SEED=N`` repeats an order, ``PAIRMARK_KEEP_TMP=1`` keeps the folder to look at.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import hashlib

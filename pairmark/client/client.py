@@ -1,7 +1,5 @@
 """The clients: all calls together, blocking or asynchronous."""
 
-from __future__ import annotations
-
 import asyncio
 import functools
 import time
@@ -70,11 +68,11 @@ def result_of(work: Coroutine[Any, Any, T]) -> T:
 
 def blocking_call(
     call: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]],
-) -> Callable[Concatenate[Client, P], T]:
+) -> "Callable[Concatenate[Client, P], T]":
     """A call that returns when it is done."""
 
     @functools.wraps(call)
-    def method(client: Client, /, *arguments: P.args, **options: P.kwargs) -> T:
+    def method(client: "Client", /, *arguments: P.args, **options: P.kwargs) -> T:
         return result_of(call(client._calls, *arguments, **options))
 
     return method
@@ -82,11 +80,11 @@ def blocking_call(
 
 def blocking_iterator(
     call: Callable[Concatenate[Any, P], AsyncIterator[T]],
-) -> Callable[Concatenate[Client, P], Iterator[T]]:
+) -> "Callable[Concatenate[Client, P], Iterator[T]]":
     """A call that hands out values as they come."""
 
     @functools.wraps(call)
-    def method(client: Client, /, *arguments: P.args, **options: P.kwargs) -> Iterator[T]:
+    def method(client: "Client", /, *arguments: P.args, **options: P.kwargs) -> Iterator[T]:
         values = cast(AsyncGenerator[T, None], call(client._calls, *arguments, **options))
         try:
             while True:

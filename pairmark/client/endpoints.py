@@ -1,7 +1,5 @@
 """The service's endpoints as calls: datasets, jobs, models and reviews beside those of `scoring`."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import itertools

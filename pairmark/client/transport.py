@@ -4,8 +4,6 @@ Calls are coroutines, written once: `AsyncClient` awaits them on an event loop, 
 used where it is installed; without it arrays are lists.
 """
 
-from __future__ import annotations
-
 import datetime
 import io
 import json

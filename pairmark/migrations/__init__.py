@@ -1,7 +1,5 @@
 """Alembic migrations; they travel inside the wheel."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 if __name__ != "pairmark.migrations":

@@ -1,7 +1,5 @@
 """Runs migrations on the connection that `Database.upgrade` hands over, or on the settings' database."""
 
-from __future__ import annotations
-
 from alembic import context
 
 from pairmark.service.db import open_database

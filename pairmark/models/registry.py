@@ -3,8 +3,6 @@
 A new family adds a folder and a line for each kind to ``KINDS``; nothing else lists them.
 """
 
-from __future__ import annotations
-
 import os
 from importlib import import_module
 from typing import Any

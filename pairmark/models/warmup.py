@@ -1,7 +1,5 @@
 """Compile every kernel ahead of the first request or job."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from pathlib import Path
 from tempfile import TemporaryDirectory

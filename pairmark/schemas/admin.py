@@ -1,7 +1,5 @@
 """API keys, webhooks and audit entries."""
 
-from __future__ import annotations
-
 from typing import Any, Literal, get_args
 
 from pydantic import (

@@ -1,7 +1,5 @@
 """What requests and answers are made of: vectors, records, pages, moments."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, KeysView
 from datetime import UTC, datetime

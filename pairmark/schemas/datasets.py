@@ -1,7 +1,5 @@
 """Datasets: uploads, what they could guarantee, and rows."""
 
-from __future__ import annotations
-
 import json
 from typing import Annotated, Any, Literal, Self, get_args
 

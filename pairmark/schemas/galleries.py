@@ -1,7 +1,5 @@
 """Galleries, their items, searches and calibrations."""
 
-from __future__ import annotations
-
 from typing import Any, Literal, Self
 
 from pydantic import (

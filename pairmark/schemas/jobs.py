@@ -1,7 +1,5 @@
 """Jobs, and what is held out by one that trains."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field

@@ -1,7 +1,5 @@
 """What shares of links are false, missed or found."""
 
-from __future__ import annotations
-
 from typing import Literal, Self
 
 from pydantic import Field, model_validator

@@ -1,7 +1,5 @@
 """Links within a table or between several."""
 
-from __future__ import annotations
-
 import re
 from typing import Annotated, Any, Literal, Self
 

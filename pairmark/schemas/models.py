@@ -1,7 +1,5 @@
 """Learners, models, versions, what held-out data show of them, calibrations and evaluations."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 from pydantic import (

@@ -1,7 +1,5 @@
 """Reviews of decisions, and outcomes from elsewhere."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Annotated, Any, Literal, Self
 

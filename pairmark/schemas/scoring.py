@@ -1,7 +1,5 @@
 """Scores, decisions, classes and rankings."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 from pydantic import (

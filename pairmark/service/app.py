@@ -1,7 +1,5 @@
 """The application: features behind endpoints, endpoints behind the guard."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import gc

@@ -5,8 +5,6 @@ Its rule: what is cached never changes, and the least recently used goes first. 
 say, is made once (`get_or_make`).
 """
 
-from __future__ import annotations
-
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable

@@ -1,7 +1,5 @@
 """The database: one engine, and the one place that commits."""
 
-from __future__ import annotations
-
 import os
 import sqlite3
 import time

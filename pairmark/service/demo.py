@@ -4,8 +4,6 @@ Real handwritten digits (they come with scikit-learn) take the ordinary way: upl
 learner, worker, calibration, promotion, and a decision at a rate that the finite-sample guarantee supports.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -1,7 +1,5 @@
 """The errors of the service, free of HTTP. The API maps each class to a status and a page."""
 
-from __future__ import annotations
-
 import errno
 import re
 from collections.abc import Iterator, Sequence

@@ -5,8 +5,6 @@ A tenant is a prefix of names: those of the tenant ``acme`` begin with ``acme/``
 ``name@alias`` or ``name:version``.
 """
 
-from __future__ import annotations
-
 import ipaddress
 import re
 from dataclasses import dataclass

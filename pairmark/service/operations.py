@@ -5,8 +5,6 @@ an empty deployment. The database is copied by its own tool: SQLite's online bac
 whether a deployment's database and artefacts are whole, and its versions in use load.
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
 import secrets

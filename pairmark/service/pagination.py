@@ -1,7 +1,5 @@
 """Pages of lists, and the opaque cursors between them."""
 
-from __future__ import annotations
-
 import base64
 import binascii
 import json

@@ -3,8 +3,6 @@
 See `pairmark.service.datasets.confined` for who talks to it.
 """
 
-from __future__ import annotations
-
 import gc
 import json
 import math

@@ -4,8 +4,6 @@ The server's own ``statement_timeout`` covers a statement that runs for too long
 stopped, or behind a network that drops packets, does not look at its clock: so the client bounds the wait too.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Generator
 from typing import Any, Self

@@ -1,7 +1,5 @@
 """How Pairmark's processes log, start others, end with their parents, and reach a cluster."""
 
-from __future__ import annotations
-
 import ctypes
 import json
 import logging

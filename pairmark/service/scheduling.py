@@ -2,8 +2,6 @@
 
 An owner is a tenant, or a key of no tenant."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 import os
@@ -182,7 +180,7 @@ class Places:
         threads: int,
         limit: int,
         *,
-        shares_with: Places | None = None,
+        shares_with: "Places | None" = None,
         max_threads: int | None = None,
     ) -> None:
         self.threads = ThreadPoolExecutor(
@@ -192,7 +190,7 @@ class Places:
         refusal = "long batches are under way already; try again shortly"
         self.slots: Slots = Slots(name, limit, refusal) if shares_with is None else shares_with.slots
 
-    def __call__(self) -> RequestWork:
+    def __call__(self) -> "RequestWork":
         """A place that is taken now, for the block. `RateLimited` when all are."""
         work = RequestWork(self)
         work.take()

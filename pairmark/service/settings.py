@@ -1,7 +1,5 @@
 """Every setting, from ``PAIRMARK_*`` in the environment."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from pydantic import Field, SecretStr

@@ -1,7 +1,5 @@
 """Every table. Times are seconds since the epoch on the database's own clock."""
 
-from __future__ import annotations
-
 from enum import IntEnum
 from typing import Any, Final
 

@@ -7,8 +7,6 @@ takes nothing else down. It exits with `SUCCEEDED` or `FAILED` when the job was 
 was superseded, and with anything else when it could not end the job itself.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 import os

@@ -1,7 +1,5 @@
 """What browser tests share."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable

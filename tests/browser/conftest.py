@@ -1,7 +1,5 @@
 """One Chromium for all browser tests."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """A service with many models and jobs, for measuring and testing its pages."""
 
-from __future__ import annotations
-
 import sqlite3
 from contextlib import closing
 from pathlib import Path

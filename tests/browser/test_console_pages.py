@@ -1,7 +1,5 @@
 """The console in a real browser: what people do on each page, by pointer and by keyboard."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path

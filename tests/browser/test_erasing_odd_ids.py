@@ -1,7 +1,5 @@
 """Erasing in the console takes what it names and nothing else, whatever the item is called."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """One walk through the console in a real browser: sign in, watch a job, upload a file, train, decide."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -5,8 +5,6 @@ script. A ``json`` or ``text`` block directly after one of them is its output: `
 may differ by a tenth, since other processors round otherwise. A block after ``<!-- not run: REASON -->`` is left out.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

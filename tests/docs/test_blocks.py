@@ -1,7 +1,5 @@
 """Every code block of the README, the tutorials and the how-to pages runs, in order, and prints what is shown."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sqlite3

@@ -1,7 +1,5 @@
 """Every `pairmark` command in the README and the docs exists, with the options that are shown."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from functools import cache

@@ -1,7 +1,5 @@
 """Measured figures in the README and the docs come from result files."""
 
-from __future__ import annotations
-
 import json
 import re
 from typing import get_args

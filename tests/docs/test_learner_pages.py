@@ -1,7 +1,5 @@
 """The Python of pages that explain learners runs, on data that stand for the reader's."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Names that the pages write as code are names of the code: settings, metrics, problems, options, learners."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The Helm chart, rendered by Helm's own code: every value reaches a document, and Kubernetes takes the documents."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import kubernetes_validate

@@ -1,7 +1,5 @@
 """Classifiers and metrics over HTTP: labels, embeddings, bulk bodies, and inputs that are watched."""
 
-from __future__ import annotations
-
 import io
 import re
 import time

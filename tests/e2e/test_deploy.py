@@ -1,7 +1,5 @@
 """The deployment files: what they name exists, and they are of the form that their readers expect."""
 
-from __future__ import annotations
-
 import configparser
 import json
 import re

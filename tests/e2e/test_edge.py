@@ -1,7 +1,5 @@
 """What holds for every request: keys, bounds of heads, bodies and uploads, request ids, logs, and an honest end."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

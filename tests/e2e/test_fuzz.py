@@ -1,7 +1,5 @@
 """The OpenAPI document is whole and true: requests made from it never break the service or surprise its reader."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Galleries over HTTP: enrol, search, verify, identify, erase; bad input; several workers that see one truth."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Ids that programs take for addresses: refused on every way in, and no request about one reaches anything else."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 import json

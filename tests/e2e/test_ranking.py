@@ -1,7 +1,5 @@
 """Rankings of labels over HTTP, from a server whose ranker was trained by its own queue from a CSV."""
 
-from __future__ import annotations
-
 import io
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Datasets, jobs, models, aliases, calibrations, pictures, the audit log and metrics over HTTP."""
 
-from __future__ import annotations
-
 import io
 import json
 import zipfile

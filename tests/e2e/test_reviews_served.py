@@ -1,7 +1,5 @@
 """Reviews over HTTP, the client, the command line and the console, with keys, after a kill."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Scores and decisions over HTTP, from a server and a model trained through its own queue."""
 
-from __future__ import annotations
-
 import io
 import json
 from typing import Any

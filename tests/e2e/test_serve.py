@@ -1,7 +1,5 @@
 """``pairmark serve`` and ``make demo`` as processes: where they listen, how they end, what they leave behind."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Subjects of several samples over HTTP, both clients and the command line, on both databases."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Callable, Iterator

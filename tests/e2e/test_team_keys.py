@@ -1,7 +1,5 @@
 """Keys for teams: scopes on resources, decisions without scores, expiry, rotation, last use, over HTTP and CLI."""
 
-from __future__ import annotations
-
 import json
 import re
 import time

@@ -1,7 +1,5 @@
 """Webhooks of a running service, and pictures for reviewers."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The wheel holds everything: migrations, pages, commands. Installed, it works from any folder."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import os
 import re

@@ -3,8 +3,6 @@
 One process imports everything once, since starting costs more than writing.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random

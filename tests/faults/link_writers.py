@@ -1,8 +1,6 @@
 """Run by test_mishaps: forks processes that put records into links, merge and read them, and kills them without a
 word; then says what is there. One process imports everything once, since starting costs more than adding."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

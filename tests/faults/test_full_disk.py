@@ -1,7 +1,5 @@
 """A disk without space: every kind of write is refused with 507 or done, and works again when there is space."""
 
-from __future__ import annotations
-
 import resource
 import sys
 from collections.abc import Iterator

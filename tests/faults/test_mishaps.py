@@ -1,7 +1,5 @@
 """kill -9 at random points, power cuts, clocks that step: what was acknowledged is there, nothing is half there."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

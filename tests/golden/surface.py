@@ -7,8 +7,6 @@
 A change of these files is a change for users: CHANGELOG says which.
 """
 
-from __future__ import annotations
-
 import inspect
 import json
 import tempfile

@@ -1,7 +1,5 @@
 """Learners, OpenAPI, help and signatures are those written down (`surface.py` writes them anew)."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.golden.surface import FILES, FOLDER

@@ -1,7 +1,5 @@
 """Made-up worlds of pairs whose true false positive rate is known, to test promises against."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal

@@ -1,7 +1,5 @@
 """Models that go to a folder and come back."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Bounds against their definitions: finite-sample, of searches, and the bootstrap against resampling by hand."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

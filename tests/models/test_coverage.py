@@ -3,8 +3,6 @@
 Beside it the naive quantile, which breaks the promise: so these tests can fail.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.stats import binom, norm

@@ -1,7 +1,5 @@
 """Figures of pairs and classes against brute force and scikit-learn; scorers compared; rows that look wrong."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What every registered learner must do; a new family is tested here by being in ``learner_specs``."""
 
-from __future__ import annotations
-
 import json
 from copy import copy
 from pathlib import Path

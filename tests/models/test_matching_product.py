@@ -1,7 +1,5 @@
 """The matching-product bound against enumeration and its own promise; what stands for the rest is blind to scores."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterator

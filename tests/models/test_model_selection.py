@@ -1,7 +1,5 @@
 """Learners within scikit-learn's tools: model selection without a scorer, pipelines, names of columns, data frames."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Operating points: floors, refusals, ties, invariances, saving, bad input."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What is promised follows from how pairs came about; nothing follows from what people are called."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Metrics of rankings against counting by hand, and splits that keep groups whole."""
 
-from __future__ import annotations
-
 from itertools import combinations
 
 import numpy as np

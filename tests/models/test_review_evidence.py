@@ -1,7 +1,5 @@
 """Bounds of reviews: exact on tiny populations, valid at every look, monotone."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

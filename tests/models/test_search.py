@@ -1,7 +1,5 @@
 """Choosing and merging the best rows of galleries, whatever the model."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Every learner is a scikit-learn estimator by scikit-learn's own checks, but for what is named here."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Splits, score-blind designs of pairs, and sampling of training pairs."""
 
-from __future__ import annotations
-
 import tracemalloc
 from collections import Counter
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Nothing loaded is trusted: every array of every learner is changed, mixed up, newer or executable, and refused."""
 
-from __future__ import annotations
-
 import inspect
 import json
 import os

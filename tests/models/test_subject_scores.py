@@ -1,7 +1,5 @@
 """Subjects of several samples: one score for each pair of people, by every learner that scores pairs."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 

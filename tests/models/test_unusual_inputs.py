@@ -1,7 +1,5 @@
 """Inputs that learners are not made for, and what must not change what they learn: names, buffers, one person."""
 
-from __future__ import annotations
-
 import csv
 import io
 from functools import partial

@@ -5,8 +5,6 @@ mutants first have to pass on the code as it is. Exits with 1 when a mutant surv
 in exactly one place.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

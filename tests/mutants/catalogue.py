@@ -1,7 +1,5 @@
 """The mutants: what must not break unseen, of access and of the guarantee."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 API = "pairmark/service/api"

@@ -1,7 +1,5 @@
 """Each mutant breaks one place, and has tests: code that moves takes its mutants along."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.mutants.__main__ import ROOT, places

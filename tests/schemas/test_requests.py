@@ -1,7 +1,5 @@
 """Requests are declared once, and answers are read as clients of other releases read them."""
 
-from __future__ import annotations
-
 import inspect
 import json
 import subprocess

@@ -1,7 +1,5 @@
 """A deployment to test with: database, storage and repositories, with small data."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path

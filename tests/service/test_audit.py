@@ -1,7 +1,5 @@
 """The audit log: an entry for every change, committed with it, and never changed afterwards."""
 
-from __future__ import annotations
-
 import re
 from functools import partial
 

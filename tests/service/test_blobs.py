@@ -1,7 +1,5 @@
 """Content-addressed folders: whole or absent, checked when read, deleted only when nobody names them."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

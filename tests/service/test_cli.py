@@ -1,7 +1,5 @@
 """Commands on the embedded deployment, as a person types them."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable

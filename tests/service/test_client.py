@@ -1,7 +1,5 @@
 """The Python client against a served deployment, and how it takes trouble."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import threading

@@ -1,7 +1,5 @@
 """Files are read within bounds: of memory, of time, and of every text, list and array before it is Python's."""
 
-from __future__ import annotations
-
 import io
 import random
 import zipfile

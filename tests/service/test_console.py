@@ -1,7 +1,5 @@
 """The first page over HTTP: what it says, and what it never lets through."""
 
-from __future__ import annotations
-
 import html
 import re
 

@@ -1,7 +1,5 @@
 """What is damaged is answered with 503; what one of two services has made, the other knows at once."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path

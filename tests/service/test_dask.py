@@ -1,7 +1,5 @@
 """Training and linking on a Dask cluster: the same results, and plain words when there is no cluster."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The same data is the same dataset in every format; rankings, groups, ids and pairs come along."""
 
-from __future__ import annotations
-
 import contextlib
 import csv
 import gzip

@@ -1,7 +1,5 @@
 """Uploads become versions that are opened as they were sent, on both databases."""
 
-from __future__ import annotations
-
 import io
 from functools import partial
 

@@ -1,7 +1,5 @@
 """The database as the service relies on it: one schema on both kinds, whole commits, words for trouble."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Races for jobs, versions and galleries, met at every step of whoever was first."""
 
-from __future__ import annotations
-
 import contextlib
 from typing import Any
 

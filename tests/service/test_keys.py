@@ -1,7 +1,5 @@
 """API keys on both databases."""
 
-from __future__ import annotations
-
 import time
 from functools import partial
 

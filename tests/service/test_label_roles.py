@@ -1,7 +1,5 @@
 """What labels are, said at upload and named by every answer; groups of people, and people without labels."""
 
-from __future__ import annotations
-
 import io
 import json
 from unicodedata import normalize

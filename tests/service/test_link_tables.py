@@ -1,7 +1,5 @@
 """What tables of links are read as: kinds of columns, one writing of cells, and what is said of columns."""
 
-from __future__ import annotations
-
 import csv
 import datetime
 import random

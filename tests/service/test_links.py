@@ -1,7 +1,5 @@
 """Duplicates of a table and links between two, from files, without labels."""
 
-from __future__ import annotations
-
 import csv
 import itertools
 import json

@@ -1,7 +1,5 @@
 """Links of stored tables: explained, judged, scored by models, joined to entities that stay, erased."""
 
-from __future__ import annotations
-
 import csv
 import io
 import itertools

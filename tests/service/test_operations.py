@@ -1,7 +1,5 @@
 """Backups, their restore, and the doctor: whole or refused, readable by the owner alone, nothing opened unsaid."""
 
-from __future__ import annotations
-
 import hashlib
 import importlib.util
 import json

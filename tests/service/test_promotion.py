@@ -1,7 +1,5 @@
 """A version takes production only if it is not worse there, and baselines stand beside every figure."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

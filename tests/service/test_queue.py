@@ -1,7 +1,5 @@
 """Jobs: submitted once, claimed once, kept by heartbeats, fenced by attempt."""
 
-from __future__ import annotations
-
 import os
 import socket
 import threading

@@ -1,7 +1,5 @@
 """Tables of records: from a messy file to decisions about two records, with everything that does not fit named."""
 
-from __future__ import annotations
-
 import csv
 import json
 from itertools import combinations

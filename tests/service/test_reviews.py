@@ -1,7 +1,5 @@
 """Reviews on both databases: what is kept, who gets which pair, what counts."""
 
-from __future__ import annotations
-
 import json
 import math
 import random

@@ -1,7 +1,5 @@
 """Nobody's requests wait for all that another one sends."""
 
-from __future__ import annotations
-
 import asyncio
 
 from pairmark.service.scheduling import BEGUN_AT_ONCE, Turns

@@ -1,7 +1,5 @@
 """Versions, aliases, their history and the ledger of calibrations; what may be deleted; what is never served."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

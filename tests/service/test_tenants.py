@@ -1,7 +1,5 @@
 """Two tenants on one service: neither sees a name of the other, and neither takes what the other needs."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

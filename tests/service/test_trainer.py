@@ -1,7 +1,5 @@
 """From a dataset to a registered version of any kind: nothing leaks, nothing is half-made, seeds decide everything."""
 
-from __future__ import annotations
-
 import csv
 from contextlib import contextmanager
 from dataclasses import replace

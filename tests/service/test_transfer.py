@@ -1,7 +1,5 @@
 """A version moved between deployments: identical answers, and nothing in the file is trusted."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json

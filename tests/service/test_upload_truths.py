@@ -1,7 +1,5 @@
 """What an upload says of a file that is not what it looks like, or refuses at once, where a job would fail later."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

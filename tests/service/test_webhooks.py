@@ -1,7 +1,5 @@
 """Webhooks on both databases: signed, tried again, listed, and sent to named hosts only."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import hashlib

@@ -1,7 +1,5 @@
 """Workers as real processes: killed, stopped, cancelled, the jobs they leave behind, and what is put right."""
 
-from __future__ import annotations
-
 import logging
 import os
 import re

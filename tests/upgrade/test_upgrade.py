@@ -4,8 +4,6 @@ The archive holds its home with an embedded database, and the requests it was se
 not compared: the rule that chooses them has changed since.
 """
 
-from __future__ import annotations
-
 import json
 import tarfile
 from collections.abc import Callable, Iterator

@@ -4,8 +4,6 @@ Picking one of several that are level is a lottery of rows and seeds; their mean
 better where they err on other pairs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Self
 

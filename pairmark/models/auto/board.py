@@ -1,7 +1,5 @@
 """Who wins a race, and the table of all candidates."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

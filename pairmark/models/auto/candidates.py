@@ -4,8 +4,6 @@ Work is counted beforehand, in reference seconds: CPU seconds on one core of 202
 alone. So the same data, budget and seed have the same winner on any machine under any load.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial

@@ -1,7 +1,5 @@
 """`SimilarityAuto`: compares candidates on held-out identities, and fits the winner on all rows."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import replace

@@ -5,8 +5,6 @@ is within one standard error of the best's, of the mean difference over folds, a
 difference that small is no reason for a model that costs more.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any

@@ -19,8 +19,6 @@ to 9 %, twice 6 % (Student-t effects with 3 degrees of freedom).
 The bound is asymptotic, and admitted at t only with enough to resample: see `ENOUGH_PAIRS`, `ENOUGH_UNITS`.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -151,7 +149,7 @@ class _Dyads:
     row_cross: Float64
 
     @classmethod
-    def of(cls, sample: PairSample) -> _Dyads:
+    def of(cls, sample: PairSample) -> "_Dyads":
         side = sample.different
         units = _compact_units(sample)
         edge_weight = np.bincount(side.edge, side.weight, units.shape[0]).astype(np.float64)

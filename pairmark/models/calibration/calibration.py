@@ -18,8 +18,6 @@ threshold that keeps alpha, and the test was wrong at that single point.
     finite-sample, or a refusal.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Mapping
 from dataclasses import replace

@@ -6,8 +6,6 @@
   with 1 / (1 - confidence).
 """
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Mapping
@@ -206,7 +204,7 @@ class ScoredGraph:
     cell: Int32 = field(repr=False)
 
     @classmethod
-    def of(cls, sample: PairSample, thresholds: Float32, *, cells: bool = False) -> ScoredGraph:
+    def of(cls, sample: PairSample, thresholds: Float32, *, cells: bool = False) -> "ScoredGraph":
         """The graph of a sample of units. ``cells``: Pairmark drew the pairs, so complete parts are cells of its own;
         else they may be blocks, whose people are no random draw."""
         side = sample.different
@@ -233,7 +231,7 @@ class ScoredGraph:
         return {f"graph_{name}": getattr(self, name) for name in _PARTS}
 
     @classmethod
-    def from_arrays(cls, arrays: Mapping[str, Int32]) -> ScoredGraph:
+    def from_arrays(cls, arrays: Mapping[str, Int32]) -> "ScoredGraph":
         return cls(**{name: arrays[f"graph_{name}"] for name in _PARTS})
 
     @cached_property
@@ -263,7 +261,7 @@ class _Split:
     size: Int64
 
     @classmethod
-    def of(cls, cell: Int32, turn: int) -> _Split:
+    def of(cls, cell: Int32, turn: int) -> "_Split":
         half = (np.bincount(cell) + 1) // 2
         # Each unit's place in a permutation of its cell: the first half are rows, the rest columns.
         rank = rank_within(cell, permutation_of(cell.size, turn))
@@ -329,7 +327,7 @@ class AllPairs:
 
         return admits
 
-    def matrices(self, high: int, fpr: float) -> list[_Entries]:
+    def matrices(self, high: int, fpr: float) -> "list[_Entries]":
         """Of each split the entries for thresholds up to number ``high``."""
         graph = self._graph
         # Rows above threshold number `high`, the lowest looked at; higher thresholds take a prefix.

@@ -1,7 +1,5 @@
 """Which rates a number of units supports, before there are scores."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -14,8 +14,6 @@ Somebody who resembles many matches several at once, so FPIR is smaller than the
 docs/operating-points.md for a measured case.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -173,7 +171,7 @@ class GalleryCalibration:
         )
 
     @classmethod
-    def from_state(cls, arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> GalleryCalibration:
+    def from_state(cls, arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> "GalleryCalibration":
         """Rebuild from `to_state`; see `reading_state` for what is refused."""
         with reading_state("the gallery's calibration", meta, STATE_VERSION):
             return cls(arrays["best"], gallery_size=int(meta["gallery_size"]), mated_scores=arrays["mated"])

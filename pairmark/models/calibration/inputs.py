@@ -5,8 +5,6 @@ statistics, each within what calibration rows showed. A row outside is answered 
 positive rate, so that the guarantee stands for every input. `monitor` looks at many rows, for what one cannot show.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace

@@ -5,8 +5,6 @@ Sinkhorn scaling, for the matching-product bound. What a row looks like from out
 a half.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

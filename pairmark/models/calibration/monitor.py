@@ -4,8 +4,6 @@ Three tests. `DriftTest` looks at statistics of a stream of rows, in which a per
 `NearnessTest` at how near rows lie to each other; `describe_move` at one large request by itself.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from typing import Final
 

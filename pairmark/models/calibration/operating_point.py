@@ -1,7 +1,5 @@
 """What an answer at one false positive rate is, and the refusal where the data support none."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import partial

@@ -1,7 +1,5 @@
 """What calibration pairs of records say of pairs that lack columns."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from operator import attrgetter
 from typing import Any, NamedTuple

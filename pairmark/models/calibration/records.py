@@ -1,7 +1,5 @@
 """Calibration pairs of records, which can be scored again without some columns."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Mapping

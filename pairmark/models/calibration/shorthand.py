@@ -1,7 +1,5 @@
 """`pairmark.operating_point`: one rate of one list of scored pairs."""
 
-from __future__ import annotations
-
 from numpy.typing import ArrayLike
 
 from pairmark.models.calibration.calibration import Calibration

@@ -1,7 +1,5 @@
 """Agreement of what a classifier says of two rows."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -78,7 +76,7 @@ class _Forest(NamedTuple):
     children: Annotated[Int32, Array(shape=("nodes",), low=0)]
 
     @classmethod
-    def grown(cls, points: Float32, codes: Int64, n_classes: int, n_trees: int, seed: int) -> _Forest:
+    def grown(cls, points: Float32, codes: Int64, n_classes: int, n_trees: int, seed: int) -> "_Forest":
         """Trees of standardized rows (n, d) with classes 0 to ``n_classes`` - 1."""
         states = np.random.default_rng(seed).integers(2**63, size=n_trees).astype(np.uint64)
         # Memory that no node is written to is none.

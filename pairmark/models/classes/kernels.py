@@ -1,7 +1,5 @@
 """Extremely randomized trees of classes (Geurts, Ernst and Wehenkel 2006), in compiled loops."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from pairmark.models.core.compiled import kernel

@@ -4,8 +4,6 @@ Nothing in an artefact is code, so nothing that is loaded can run. The manifest 
 dtype, shape and sha256; the artefact's own sha256 is that of the manifest's bytes, so it vouches for all of it.
 """
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import json

@@ -4,8 +4,6 @@ A pair scorer implements `_pair_score` on two validated arrays of equal length; 
 blocks, search) is here once. Scores are float32 and symmetric to the last bit.
 """
 
-from __future__ import annotations
-
 import inspect
 import os
 import warnings

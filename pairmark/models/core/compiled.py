@@ -4,8 +4,6 @@ Numba keeps machine code in ``NUMBA_CACHE_DIR``, else beside the source, else in
 anew when its own file changes, but not when a helper in another file does: remove ``*.nbi`` after such a change.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numba

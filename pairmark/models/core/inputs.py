@@ -1,7 +1,5 @@
 """What learners get: what stands for nothing, how labels are spelled, and checks whose errors say what to do."""
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence

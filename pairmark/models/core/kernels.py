@@ -7,8 +7,6 @@ Sums of scans are float32 and in whatever order is fastest on the machine, so th
 how far they can be off, and scores every row that might count once more, exactly.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

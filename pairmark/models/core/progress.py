@@ -6,8 +6,6 @@ around the fit. Nobody listening costs nothing. A listener may raise to abandon 
 others calls `note` as each of them is judged.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar

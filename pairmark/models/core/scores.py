@@ -6,8 +6,6 @@ samples, left with right: their ``mean``, the ``best`` or the ``median``. PLDA h
 subjects whose sides are swapped or whose samples come in another order.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
@@ -157,13 +155,13 @@ class SampleSets:
         return np.cumsum(self.counts)
 
     @classmethod
-    def of_rows(cls, rows: Any, counts: Int64 | None = None) -> SampleSets:
+    def of_rows(cls, rows: Any, counts: Int64 | None = None) -> "SampleSets":
         """Of rows that lie subject after subject; one sample a subject where no counts are given."""
         n = int(rows.shape[0])
         counts = np.ones(n, dtype=np.int64) if counts is None else np.asarray(counts, dtype=np.int64)
         return cls(rows=rows, index=np.arange(n, dtype=np.int64), counts=counts)
 
-    def take(self, numbers: NDArray[Any]) -> SampleSets:
+    def take(self, numbers: NDArray[Any]) -> "SampleSets":
         """Some of the subjects; rows are shared."""
         counts, starts = self.counts[numbers], (self.ends - self.counts)[numbers]
         index = np.repeat(starts - (np.cumsum(counts) - counts), counts) + np.arange(counts.sum())

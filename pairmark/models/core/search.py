@@ -9,8 +9,6 @@ Numerical Algorithms, section 3.1: gamma_n = n u / (1 - n u), for any order of s
 the best are left out for certain; the others, a handful, are scored as `pair_score` does.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math
@@ -144,7 +142,7 @@ class SearchLimits(NamedTuple):
     above: np.float32 | None = None
 
     @classmethod
-    def of(cls, k: int, n: int, allowed: ArrayLike | None, above: float | None) -> SearchLimits:
+    def of(cls, k: int, n: int, allowed: ArrayLike | None, above: float | None) -> "SearchLimits":
         """Of a search among n, or `ValueError`."""
         k = operator.index(k)
         if k < 1:

@@ -4,8 +4,6 @@ A learner's parameters are the annotated arguments of its constructor: type, bou
 `parameters_of` makes the pydantic model of them from which schema, help, form and validation come.
 """
 
-from __future__ import annotations
-
 import functools
 import inspect
 import re

@@ -17,8 +17,6 @@ Sizes in shapes are names: ``features``, every integer fact, what `Stateful._siz
 array that has it. Names of the last kind belong to the record that they occur in.
 """
 
-from __future__ import annotations
-
 import inspect
 import os
 import sys

@@ -4,8 +4,6 @@ Everybody is judged on the same pairs and resampled with the same draws of sampl
 easy or hard for all of them cancels out of the differences.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Intervals of figures that are sums over units."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """One pass over sorted pairs, for figures that are drawn hundreds of times."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from pairmark.models.core.arrays import Bool, Float64, Int64

@@ -1,7 +1,5 @@
 """What more people would bring: the TPR of models that learned from more and more of them, and the trend of it."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final

@@ -6,8 +6,6 @@ so that somebody with many samples does not decide the curve. In closed-set use,
 pairs weigh equally.
 """
 
-from __future__ import annotations
-
 import io
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -209,7 +207,7 @@ def pair_report(
     )
 
 
-def designs_of(sample: PairSample, clusters: Int64 | None) -> list[SortedPairs]:
+def designs_of(sample: PairSample, clusters: Int64 | None) -> "list[SortedPairs]":
     """The pairs by what is drawn for intervals: units; and blocks (``clusters`` as `pair_report` takes them) where
     there are enough, since neither draw is always the wider."""
     designs = [SortedPairs.of(sample)]
@@ -275,7 +273,7 @@ def _metrics(
 
 
 def _draws_in_words(
-    designs: list[SortedPairs],
+    designs: "list[SortedPairs]",
     sample: PairSample,
     clusters: Int64 | None,
     confidence: float,
@@ -307,7 +305,7 @@ class SortedPairs:
     n_units: int
 
     @classmethod
-    def of(cls, sample: PairSample, clusters: Int64 | None = None) -> SortedPairs:
+    def of(cls, sample: PairSample, clusters: Int64 | None = None) -> "SortedPairs":
         """The pairs of a sample that holds both kinds; ``clusters`` : (n, 2) what they depend on instead of units."""
         sides = (sample.different, sample.same)
         scores = np.concatenate([side.scores for side in sides])

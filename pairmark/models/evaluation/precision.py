@@ -4,8 +4,6 @@ Every pair counts the same, and the figures are of pairs mixed as the held-out o
 same threshold has a lower precision.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final

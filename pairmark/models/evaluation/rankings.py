@@ -4,8 +4,6 @@ Rankings are rows of positions: ``positions[r, i]`` is label i's 0-based place i
 that the label is absent and equal values are tied, wherever a function does not say otherwise.
 """
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Labels that scores make doubtful."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from pairmark.models.core.arrays import ArrayLike, Int64

@@ -4,8 +4,6 @@ One split decides by luck; the mean over eight folds hardly does. What is judged
 low false positive rates, since that is where decisions are made; AUC and equal error rate weigh rates nobody uses.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property

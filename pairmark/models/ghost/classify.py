@@ -1,7 +1,5 @@
 """From distances to classes: the strategies of section 3.10, and probabilities."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Final

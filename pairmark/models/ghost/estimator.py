@@ -1,7 +1,5 @@
 """GHOST: a sparse, non-negative weighting of distances of any order, as a learner of similarity and of classes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, Self
 

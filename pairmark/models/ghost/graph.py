@@ -1,7 +1,5 @@
 """The graph between rows. A new point is linked to it by its features, never by its label."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, Any
 

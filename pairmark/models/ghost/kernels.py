@@ -4,8 +4,6 @@ Distances of two rows are symmetric to the last bit: every loop runs over the fe
 each term does not care which row comes first.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from pairmark.models.core.compiled import kernel

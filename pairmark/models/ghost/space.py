@@ -1,7 +1,5 @@
 """The meta-feature space: from rows to one number per meta-feature for each pair or set."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Annotated, Any, Final, NamedTuple
@@ -165,7 +163,7 @@ class GhostPoints:
     trained : places of the rows in the graph, None for new ones.
     """
 
-    space: Space
+    space: "Space"
     raw: Float32
     ids: Int64
     trained: Int64 | None = None
@@ -207,7 +205,7 @@ class GhostPoints:
         graph = self.space.linked
         return graph.links[self.trained] if self.trained is not None else links_to_graph(graph, self.attached)
 
-    def take(self, rows: Any) -> GhostPoints:
+    def take(self, rows: Any) -> "GhostPoints":
         subset = GhostPoints(
             self.space, self.raw[rows], self.ids[rows], None if self.trained is None else self.trained[rows]
         )

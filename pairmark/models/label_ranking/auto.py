@@ -1,7 +1,5 @@
 """A ranker that tries several ways to rank and blends those that help."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
@@ -58,7 +56,7 @@ class ConstantCandidate:
         return np.broadcast_to(self.before, (X.shape[0], *self.before.shape))
 
     @classmethod
-    def fit(cls, name: str, data: Examples, seed: int, n_jobs: int | None) -> ConstantCandidate:
+    def fit(cls, name: str, data: Examples, seed: int, n_jobs: int | None) -> "ConstantCandidate":
         # Two labels that no row shows together say nothing of each other: even.
         return cls(before=np.nan_to_num(pairwise_shares(data.positions), nan=0.5))
 
@@ -79,7 +77,7 @@ class ForestCandidate:
         return self.trees.votes(X, self.positions, self.targets)
 
     @classmethod
-    def fit(cls, name: str, data: Examples, seed: int, n_jobs: int | None) -> ForestCandidate:
+    def fit(cls, name: str, data: Examples, seed: int, n_jobs: int | None) -> "ForestCandidate":
         random_borders = GrowOptions(splitter="random")
         options = (
             random_borders if name == "extra-trees" else GrowOptions(max_features="third", bootstrap=True)
@@ -109,7 +107,7 @@ class LogisticCandidate:
         return square(self.models.shares(X), self.modelled, self.constant, int(self.k))
 
     @classmethod
-    def fit(cls, name: str, data: Examples, seed: int, n_jobs: int | None) -> LogisticCandidate:
+    def fit(cls, name: str, data: Examples, seed: int, n_jobs: int | None) -> "LogisticCandidate":
         problems = problems_of(data.positions)
         constant = np.array([problem.share() for problem in problems])
         modelled = np.flatnonzero([not problem.one_sided for problem in problems])

@@ -1,7 +1,5 @@
 """What all label rankers share: rankings checked and in canonical label order, scores to positions."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass

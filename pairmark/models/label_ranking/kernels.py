@@ -1,7 +1,5 @@
 """Growing and reading label ranking trees, in compiled loops."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from pairmark.models.core.compiled import inner_kernel, kernel

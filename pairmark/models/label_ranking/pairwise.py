@@ -1,7 +1,5 @@
 """Label ranking by pairwise comparison: binary models of single pairs of labels, learned and read together."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -37,7 +35,7 @@ class PairProblem:
     first: Bool
 
     @classmethod
-    def of(cls, positions: Float32, first: int, second: int) -> PairProblem:
+    def of(cls, positions: Float32, first: int, second: int) -> "PairProblem":
         """The pair's rows: those that show both labels and do not tie them."""
         difference = positions[:, second] - positions[:, first]
         # NaN compares false: a row that does not show both labels is no example, and neither is a tie.
@@ -105,7 +103,7 @@ class LogisticPairs:
         n_jobs: int | None,
         stage: str = "",
         **_: Any,
-    ) -> LogisticPairs:
+    ) -> "LogisticPairs":
         from sklearn.linear_model import LogisticRegression
 
         mean, scale = standard(X)
@@ -206,7 +204,7 @@ class UserPairs:
         *,
         seeds: list[int],
         estimator: Any,
-    ) -> UserPairs:
+    ) -> "UserPairs":
         seeded = "random_state" in estimator.get_params()
 
         def fit(job: tuple[PairProblem, int]) -> Any:

@@ -1,7 +1,5 @@
 """Label ranking trees and forests: grown in parallel, and as scikit-learn estimators."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal

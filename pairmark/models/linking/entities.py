@@ -1,7 +1,5 @@
 """Entities: records that links join, surest first, as long as more speaks for one entity than against it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

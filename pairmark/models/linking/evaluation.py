@@ -7,8 +7,6 @@ binomial share is taken with as many draws as have this variance, at most one an
 "Confidence intervals for proportions with small expected number of positive counts estimated from survey data").
 """
 
-from __future__ import annotations
-
 import io
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -37,7 +35,7 @@ class Identities:
     def units(self, n: int) -> Int64:
         return self.codes
 
-    def count(self, entity: Int64, units: Int64, tables: Int64, within: bool) -> _Counts:
+    def count(self, entity: Int64, units: Int64, tables: Int64, within: bool) -> "_Counts":
         known = units != UNKNOWN
         made, true, table = (np.unique(of[known], return_inverse=True)[1] for of in (entity, units, tables))
         n_true = np.bincount(true)
@@ -67,7 +65,7 @@ class ListedPairs:
     def units(self, n: int) -> Int64:
         return _join_links(self.a[self.same], self.b[self.same], n)
 
-    def count(self, entity: Int64, units: Int64, tables: Int64, within: bool) -> _Counts:
+    def count(self, entity: Int64, units: Int64, tables: Int64, within: bool) -> "_Counts":
         made = entity[self.a] == entity[self.b]
 
         def count(which: Bool, side: Int64) -> Float64:

@@ -1,7 +1,5 @@
 """The model of Fellegi and Sunter, fitted without labels."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Self
 
 import numpy as np

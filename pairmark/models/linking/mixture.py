@@ -11,8 +11,6 @@ A column's agreement is a *symbol*: 0 missing, 1 apart, 2 weak, and close and eq
 `BINS` steps of two: that a rare value is equal says more. A missing cell says nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -276,7 +274,7 @@ class Mixture:
         }
 
     @classmethod
-    def from_json(cls, value: dict[str, Any]) -> Mixture:
+    def from_json(cls, value: dict[str, Any]) -> "Mixture":
         """What `to_json` gave, to the bit."""
         columns = [
             Column(each["role"], np.array(each["u"]), np.array(each["of_symbol"]), each["frequent"])

@@ -1,7 +1,5 @@
 """Columns of two tables that hold the same, whatever they are called."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress

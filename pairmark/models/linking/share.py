@@ -1,7 +1,5 @@
 """What share of the links is false: the model's own estimate, checked by columns that are held out."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 

@@ -1,7 +1,5 @@
 """Tables whose rows are linked: which pairs of rows may be links."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import accumulate

@@ -9,8 +9,6 @@ the register has duplicates (nulls are matches, and little is found: `doubles` s
 the register than its own rows are to each other, as members of its rows' households are.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Logistic regression on pairs as a similarity."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Sequence
 from typing import Annotated, Any, NamedTuple
@@ -40,7 +38,7 @@ class PreparedRows(NamedTuple):
     values: Any
     tails: Float64
 
-    def take(self, rows: Any) -> PreparedRows:
+    def take(self, rows: Any) -> "PreparedRows":
         """Those of some numbers."""
         return PreparedRows(self.values[rows], self.tails[rows])
 

@@ -5,8 +5,6 @@ same to the last bit in either order, in a pair or a grid. A row comes with two 
 its product with another row into one of plain features, and ``tails[i, 1]``, its size.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from pairmark.models.core.compiled import kernel

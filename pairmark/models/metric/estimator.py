@@ -1,7 +1,5 @@
 """Known metrics as a learner: for vectors that are good embeddings already."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Final, Literal
 

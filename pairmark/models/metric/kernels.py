@@ -6,8 +6,6 @@ a pair or a grid, and with dense or sparse rows (a zero adds nothing to any lane
 to a multiple of eight.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from pairmark.models.core.compiled import inner_kernel, kernel

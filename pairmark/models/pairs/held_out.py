@@ -1,7 +1,5 @@
 """Chooses which pairs of a held-out part to score: by neither scores nor, in closed-set use, labels."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any, Literal
 

@@ -1,7 +1,5 @@
 """Disjoint pairs of units, and blocks of units that are listed with each other."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from pairmark.models.core.arrays import Int64

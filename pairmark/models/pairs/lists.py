@@ -1,7 +1,5 @@
 """Lists of pairs: whom their points belong to, folds that share nobody, and rows with identities made of them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import numpy as np

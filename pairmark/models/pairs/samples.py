@@ -5,8 +5,6 @@ open-set use, samples in closed-set use), so pairs become edges of a graph over 
 averaged first, edges weigh equally, and the graph gives the number of independent observations.
 """
 
-from __future__ import annotations
-
 import warnings
 from dataclasses import dataclass, field
 from typing import Any, cast

@@ -5,8 +5,6 @@ written out, ranks are drawn, and each is decoded by a search in one cumulated a
 n x n exists, and a data set where one identity holds almost every row costs no more than a balanced one.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple

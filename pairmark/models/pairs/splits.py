@@ -7,8 +7,6 @@ of all units (not stratified: stratifying makes the counts of the classes depend
 units).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal

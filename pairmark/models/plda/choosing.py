@@ -4,8 +4,6 @@ Coarse to fine: first how rows are prepared, each way with three strengths of sh
 components; then both shrinkages. Every setting is judged on the same folds (`pairmark.models.evaluation.validation`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Any, Literal, NamedTuple
@@ -54,7 +52,7 @@ class Preparation:
     components: Annotated[Float32 | None, Array(shape=("features", "prepared"))] = field(repr=False)
 
     @classmethod
-    def of_marginals(cls, X: Float32, marginals: Marginals) -> Preparation:
+    def of_marginals(cls, X: Float32, marginals: Marginals) -> "Preparation":
         """From rows (n, d), without components."""
         d = X.shape[1]
         if marginals == "normal":

@@ -1,7 +1,5 @@
 """PLDA as a scikit-learn estimator: log-likelihood ratios of same against different identity."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Final, Literal, Self
@@ -91,13 +89,13 @@ class Subjects:
         return int(self.counts.size)
 
     @classmethod
-    def of(cls, sets: SampleSets, latent: Float32, rows: Float32 | None) -> Subjects:
+    def of(cls, sets: SampleSets, latent: Float32, rows: Float32 | None) -> "Subjects":
         """From the latent coordinates of all rows of `sets` and, where there are trees, their prepared rows."""
         if rows is not None:
             rows = (sample_sums(rows, sets) / sets.counts[:, None]).astype(np.float32)
         return cls(counts=sets.counts, sums=sample_sums(latent, sets), rows=rows)
 
-    def take(self, which: NDArray[Any] | slice) -> Subjects:
+    def take(self, which: NDArray[Any] | slice) -> "Subjects":
         return Subjects(
             counts=self.counts[which],
             sums=self.sums[which],

@@ -5,8 +5,6 @@ place ``width``. Sums run in eight lanes in float64, so a score is the same to t
 or a grid.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

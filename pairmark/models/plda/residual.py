@@ -6,8 +6,6 @@ second fold at random), so that all of them rest on equally much data and are as
 trees add is bounded, so that a gallery can be scanned by the ratio alone and few rows need the trees.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np

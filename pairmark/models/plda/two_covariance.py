@@ -6,8 +6,6 @@ sum over coordinates (Brummer and de Villiers 2010, "The speaker partitioning pr
 linear discriminant analysis").
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """A kernel learned by a network to be aligned with the perfect one (section 3.2)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -40,7 +38,7 @@ class Network:
     second: Float64 | None
 
     @classmethod
-    def random(cls, rows: csr_array, hidden: Sequence[int], psd: bool, rng: np.random.Generator) -> Network:
+    def random(cls, rows: csr_array, hidden: Sequence[int], psd: bool, rng: np.random.Generator) -> "Network":
         """Weights at random, scaled so that units start out neither flat nor saturated."""
         sizes = [int(rows.shape[1]), *hidden] + ([] if psd else [1])
         squares = float(rows.multiply(rows).sum()) / max(1, rows.shape[0])

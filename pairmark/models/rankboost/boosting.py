@@ -1,7 +1,5 @@
 """RankBoost: weak rankers one after another, each chosen for the pairs that are still ranked wrong."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple

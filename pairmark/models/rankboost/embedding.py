@@ -1,7 +1,5 @@
 """From a kernel to few dimensions: pivots, whitening, binary random projection ("kernels as features")."""
 
-from __future__ import annotations
-
 import warnings
 from typing import Literal
 

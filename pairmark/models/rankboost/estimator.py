@@ -1,7 +1,5 @@
 """RankBoost kernels as a scikit-learn estimator: similarity, embedding, classes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Annotated, Any, Final, Literal, Self

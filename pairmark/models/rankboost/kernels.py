@@ -9,8 +9,6 @@ kind, and ``mass``, (2, bins), over those in a bin. In a round only the rows tha
 only their features and bins are touched.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from pairmark.models.core.compiled import inner_kernel, kernel

@@ -1,7 +1,5 @@
 """Sparse rows: checked, and as numbers of bins by row and by column, which is what boosting reads."""
 
-from __future__ import annotations
-
 import warnings
 from dataclasses import dataclass
 from typing import Any, cast

@@ -1,7 +1,5 @@
 """Weak rankers as arrays, and the feature map they define."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Annotated
@@ -36,7 +34,7 @@ class Rules:
         return int(self.alpha.size)
 
     @classmethod
-    def concatenate(cls, sets: Sequence[Rules]) -> Rules:
+    def concatenate(cls, sets: "Sequence[Rules]") -> "Rules":
         """All rankers of some sets of rules, in order."""
         bounds = np.empty((0, 2), np.float32)
         empty = cls(features=np.empty((0, 2), np.int64), low=bounds, high=bounds, alpha=np.empty(0))

@@ -1,7 +1,5 @@
 """What models of records share: checks, preparation, scoring of pairs and galleries."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any

@@ -1,7 +1,5 @@
 """One cell: what its column's type takes, and what it becomes. Nothing is coerced: what does not fit is refused."""
 
-from __future__ import annotations
-
 import datetime
 import math
 import re

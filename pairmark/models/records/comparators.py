@@ -9,8 +9,6 @@ taken as missing on both, in what is joined too, unless training pairs often lac
 last bit.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Annotated, Any, NamedTuple
@@ -158,7 +156,7 @@ class Comparators:
             ]
         )
 
-    def fit(self, records: Records) -> Comparators:
+    def fit(self, records: Records) -> "Comparators":
         """Learn how rare tokens are."""
         cells, n = self._cells(records), len(records)
         rows = np.repeat(np.arange(cells.starts.size - 1), np.diff(cells.row_tokens)) % n
@@ -242,7 +240,7 @@ class Comparators:
         return {"schema": self.schema.model_dump(mode="json")}
 
     @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Comparators:
+    def from_json(cls, value: Mapping[str, Any]) -> "Comparators":
         """Comparators as declared, which learned nothing yet; an `ArtefactError` names what no fit writes."""
         comparators = cls(checked_model(_Stored, value, "comparators.").table)
         # Earlier versions had definitions of alike of their own, of numbers by whether all are whole.

@@ -6,8 +6,6 @@ sets a flag. Texts and names become hashed character n-grams weighed by ``log((1
 length one. Places are points on the unit sphere.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -63,7 +61,7 @@ class RecordEncoder:
         self._n_grams = n_grams or (SPARSE_GRAMS if sparse else DENSE_GRAMS)
         self._levels: dict[str, list[str]] = {}
 
-    def fit(self, records: Records) -> RecordEncoder:
+    def fit(self, records: Records) -> "RecordEncoder":
         """Learn scales, categories and the rarity of n-grams from training records alone."""
         standard, texts = self._scaled, self._texts
         self._centre, self._scale = np.zeros(len(standard)), np.ones(len(standard))
@@ -219,7 +217,7 @@ class RecordEncoder:
         )
 
     @classmethod
-    def from_state(cls, arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> RecordEncoder:
+    def from_state(cls, arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> "RecordEncoder":
         """What `to_state` gave, checked.
 
         Raises

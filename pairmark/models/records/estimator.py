@@ -1,7 +1,5 @@
 """A learned similarity of records."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Self
 
 import numpy as np

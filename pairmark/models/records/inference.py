@@ -1,7 +1,5 @@
 """Types of columns from their cells, with what speaks for each and what people should look at."""
 
-from __future__ import annotations
-
 import datetime
 import re
 from collections import Counter

@@ -6,8 +6,6 @@ postings is spent; the rows with the largest sums are the candidates, which comp
 search is bounded, whatever the gallery holds, and what that costs is measured as recall.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -40,7 +38,7 @@ class Postings(NamedTuple):
     rows: NDArray[np.int32]
 
     @classmethod
-    def of(cls, keys: Int64, rows: NDArray[np.int32]) -> Postings:
+    def of(cls, keys: Int64, rows: NDArray[np.int32]) -> "Postings":
         """Each row once a key, from (k,) keys and the row that has each."""
         order = np.lexsort((rows, keys))
         keys, rows = keys[order], rows[order]
@@ -114,7 +112,7 @@ class RankedKeys(NamedTuple):
     counts: Int64
 
     @classmethod
-    def of(cls, keys: Int64, rows: NDArray[np.int32], n: int) -> RankedKeys:
+    def of(cls, keys: Int64, rows: NDArray[np.int32], n: int) -> "RankedKeys":
         """From (k,) keys and the one of ``n`` rows that has each."""
         distinct, numbers = np.unique(keys, return_inverse=True)
         order = np.argsort(np.bincount(numbers, minlength=distinct.size), kind="stable")
@@ -224,7 +222,7 @@ class RivalIndex(NamedTuple):
     sides: tuple[tuple[Int64, Int64, Float64], tuple[Int64, Int64, Float64]]
 
     @classmethod
-    def of(cls, rivals: tuple[Int64, Int64], scores: Float64, n: int) -> RivalIndex:
+    def of(cls, rivals: tuple[Int64, Int64], scores: Float64, n: int) -> "RivalIndex":
         """Pairs of rows with their scores, which are `logits`, by row of ``n``."""
         sides = []
         for own, other in (rivals, rivals[::-1]):

@@ -1,7 +1,5 @@
 """Which kind of column cells are, by what the column is called and by the cells themselves, in any language."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence

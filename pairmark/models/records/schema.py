@@ -1,7 +1,5 @@
 """What the columns of a table are: a type for each, which every record is held against."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise

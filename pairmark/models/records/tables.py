@@ -1,7 +1,5 @@
 """Whatever people hold records in, as cells of a schema: frames, Arrow tables, columns, lists of records, matrices."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -10,8 +10,6 @@ A sequence of n judgements, s of them wrong, has L(w) = (w)_s (N - w)_{n-s} / (N
 concave in w.
 """
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Sequence

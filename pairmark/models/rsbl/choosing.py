@@ -1,7 +1,5 @@
 """Which k each layer of a space keeps, by errors on training rows or inner folds; linear machines."""
 
-from __future__ import annotations
-
 import warnings
 from copy import deepcopy
 

@@ -1,7 +1,5 @@
 """Recursive similarity-based learning: similarities to neighbors as features, layer on layer."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal
 

@@ -4,8 +4,6 @@ A row that is the neighbor of c training rows gives c equal features. They are k
 inner products and Euclidean distances, and so linear SVMs and nearest rows, are the same to rounding.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Annotated, Final, Literal
 
@@ -26,7 +24,7 @@ class Inputs:
     scale: Annotated[Float64, Array(shape=("width of 0",), positive=True)]
 
     @classmethod
-    def of_rows(cls, X: Float32) -> Inputs:
+    def of_rows(cls, X: Float32) -> "Inputs":
         """Learn from training rows, (n, d)."""
         deviations = X.std(axis=0, dtype=np.float64)
         # Equal numbers can have a spread by rounding: what does not vary is left as it is.

@@ -4,8 +4,6 @@ A row's result never depends on the rows beside it (a library's matrix product r
 rows), so that one pair, a batch and a whole gallery score alike to the last bit.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from pairmark.models.core.compiled import kernel

@@ -4,8 +4,6 @@ A tree tests one feature of a pair at a time, and so cuts correlated features sl
 axes of positive pairs within and of all points in all (Fisher 1936) stand beside the features, as further ones.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What similarity trees and forests share: checks, pairs, growing, scoring."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Sequence
 from contextlib import closing

@@ -1,7 +1,5 @@
 """Explanations: a tree as data, and the path of a pair."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -4,8 +4,6 @@ Codes only propose thresholds. Pairs are then parted by the stored float32 thres
 scoring time, so the cells that were counted in training are the cells that score.
 """
 
-from __future__ import annotations
-
 import sys
 import warnings
 from collections.abc import Generator, Iterator

@@ -3,8 +3,6 @@
 Files hold all trees end to end, checked so that every walk ends in a leaf of its own tree.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -124,7 +122,7 @@ class Tree:
         out[split] = 0.5 * (rates[split, 1] * rates[left, 0] - rates[split, 0] * rates[left, 1])
         return out
 
-    def top(self, depth: int) -> Tree:
+    def top(self, depth: int) -> "Tree":
         """The tree with the cells of this depth for leaves; the cells below stay in the table, out of reach."""
         cells = self.cells.copy()
         cells[cells[:, layout.CELL_DEPTH] >= depth, layout.CELL_NODE] = -1
@@ -199,7 +197,7 @@ class Nodes(NamedTuple):
     feature_bits: int
     top: int
 
-    def spanning(self, n_features: int) -> Nodes:
+    def spanning(self, n_features: int) -> "Nodes":
         """The same with entries for so many features: none is tested beyond those there are."""
         if n_features <= self.lows.size:
             return self

@@ -1,7 +1,5 @@
 """Boosted trees on features of rows; missing features are values of their own."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
@@ -51,7 +49,7 @@ class BoostedTrees(NamedTuple):
         kernels.score(np.ascontiguousarray(features), *trees, out)
         return out
 
-    def _without(self, is_missing: Bool) -> BoostedTrees:
+    def _without(self, is_missing: Bool) -> "BoostedTrees":
         """Trees that score rows which all lack some features, (m,), to the same bit: without the splits by these."""
         is_split = self.features >= 0
         is_gone = is_split & is_missing[self.features]

@@ -1,7 +1,5 @@
 """How many features a node tries."""
 
-from __future__ import annotations
-
 import math
 from typing import Annotated, Literal
 

@@ -4,8 +4,6 @@ A node is split where ``G^2 / (H + ridge)`` of both sides gains most (Newton boo
 7). Missing values go to the side where they gain more (the same paper, algorithm 3).
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Who may ask what: keys, sessions of the console, and this machine while there is no key."""
 
-from __future__ import annotations
-
 import hmac
 import time
 from collections.abc import Mapping

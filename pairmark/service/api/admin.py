@@ -1,7 +1,5 @@
 """API keys, webhooks and the audit log over HTTP, for admins."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """Calibrations, of versions and of scores made elsewhere; and the kinds of learners."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 from typing import Annotated, Any

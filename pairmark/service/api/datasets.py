@@ -1,7 +1,5 @@
 """Datasets: upload, list, show, delete."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 from inspect import Parameter, Signature

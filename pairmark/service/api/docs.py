@@ -1,7 +1,5 @@
 """Pages beside the console: the OpenAPI document and its page, `/guide`, and what problems mean."""
 
-from __future__ import annotations
-
 import gzip
 from html import escape
 from pathlib import Path as FilePath

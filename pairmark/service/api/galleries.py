@@ -1,7 +1,5 @@
 """Galleries: make and move them, enrol, search, verify, look up, erase, calibrate."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 from collections.abc import Awaitable, Callable

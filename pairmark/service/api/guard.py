@@ -5,8 +5,6 @@ by each route before its body is read: see `pairmark.service.api.routing`. What 
 connections by the thousand is a proxy's: see the deployment page.
 """
 
-from __future__ import annotations
-
 import logging
 import re
 import secrets

@@ -1,7 +1,5 @@
 """Training jobs: submit, watch, cancel."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator

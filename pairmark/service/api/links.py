@@ -1,7 +1,5 @@
 """Links over HTTP: submit, watch, read, delete."""
 
-from __future__ import annotations
-
 from pathlib import Path as File
 from typing import Annotated, Literal
 

@@ -3,8 +3,6 @@
 adds them up.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import shutil

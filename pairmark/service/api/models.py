@@ -1,7 +1,5 @@
 """Models: versions, aliases, ROC, tree, reports, export and import."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import hashlib

@@ -1,7 +1,5 @@
 """Errors as RFC 9457 problems, and the page that each problem's ``type`` points to."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass

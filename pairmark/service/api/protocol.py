@@ -1,7 +1,5 @@
 """The HTTP of uvicorn, with a bound on what comes beside bodies: heads, trailers, chunk extensions."""
 
-from __future__ import annotations
-
 import json
 from typing import Final
 

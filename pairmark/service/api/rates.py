@@ -5,8 +5,6 @@ algorithm), so taking from it reads and writes eight bytes and waits for nobody.
 instant may count once; a bucket that was not used lately is dropped for another.
 """
 
-from __future__ import annotations
-
 import functools
 import mmap
 import os

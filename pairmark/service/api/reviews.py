@@ -1,7 +1,5 @@
 """Reviews of decisions, and outcomes from elsewhere."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Annotated
 

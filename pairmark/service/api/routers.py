@@ -1,7 +1,5 @@
 """Every router of the service, in the order in which routes are looked for."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from fastapi import APIRouter

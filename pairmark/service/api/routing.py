@@ -5,8 +5,6 @@ limits. `GuardedRoute` is the route class of every router. A `PlainRoute` passes
 `Call`, reads the body itself and answers in a hundred microseconds.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Callable, Coroutine, Mapping

@@ -4,8 +4,6 @@ Plain routes, because a framework's handling of one body costs more than scoring
 way: parse, resolve, score, decide, answer. `RequestWork` decides which of it runs on the event loop.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from functools import partial

@@ -1,7 +1,5 @@
 """The services that handlers use: one object for each feature folder, made once per process; and their upkeep."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import threading

@@ -3,8 +3,6 @@
 Here: who makes the changes of this thread or task.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar

@@ -1,7 +1,5 @@
 """Writing to the audit log and reading it."""
 
-from __future__ import annotations
-
 import logging
 import secrets
 from collections.abc import Mapping

@@ -1,8 +1,6 @@
 """Content-addressed, immutable folders: what datasets, models and calibrations keep outside the database. They are
 added and deleted so that no committed row ever refers to a missing one."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import hashlib

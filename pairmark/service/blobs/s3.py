@@ -1,7 +1,5 @@
 """Blobs in an S3 bucket, read through a folder of this machine. Needs the extra ``pairmark[s3]``."""
 
-from __future__ import annotations
-
 import json
 import threading
 import time

@@ -4,8 +4,6 @@ Exit codes: 0 well, 1 failed, 2 not understood, 3 trained what cannot answer the
 what it needs when it runs, so that ``pairmark --help`` answers at once.
 """
 
-from __future__ import annotations
-
 import getpass
 import os
 import re

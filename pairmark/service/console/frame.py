@@ -4,8 +4,6 @@ signing in and out.
 Pages hold no data access of their own: what the caller's key may not read, or what this version of the service does
 not offer, is simply absent from them."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

@@ -2,8 +2,6 @@
 
 Nothing comes from elsewhere, nothing is inline, and every value is escaped by the template engine."""
 
-from __future__ import annotations
-
 import asyncio
 from functools import cache
 from typing import Annotated, Any, Final, get_args

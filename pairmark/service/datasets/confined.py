@@ -7,8 +7,6 @@ Each upload has a socket of its own. The reader gets its task as a line of JSON,
 one as it ends; when this side closes the socket, the reader ends.
 """
 
-from __future__ import annotations
-
 import atexit
 import errno
 import json

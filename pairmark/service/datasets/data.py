@@ -1,8 +1,6 @@
 """What a trainer gets: typed arrays, memory-mapped from the dataset's blob; and what their features give away, as
 warnings: those that name the person, and those that number the rows."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

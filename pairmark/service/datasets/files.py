@@ -1,7 +1,5 @@
 """Files unpacked within limits: text, with the lines on which its rows begin, and arrays of npz and svmlight."""
 
-from __future__ import annotations
-
 import codecs
 import csv
 import gzip

@@ -1,7 +1,5 @@
 """What a number of people supports, before training, and how many people a rate takes."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Pairs and rows of a dataset: which pairs are held out of learning, by whom, and rows as a learner takes them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

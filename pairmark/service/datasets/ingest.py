@@ -1,7 +1,5 @@
 """The entry point of datasets: uploads in, versions listed, data opened; and all their SQL."""
 
-from __future__ import annotations
-
 import hashlib
 import secrets
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,5 @@
 """What an upload would become: a preview of a dataset, with the roles that nobody named inferred."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from contextlib import closing

@@ -1,8 +1,6 @@
 """CSV and Parquet files that stand for lists: the explicit pairs of a dataset, and the scores, outcomes and references
 of pairs of a JSON body."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping, Sequence

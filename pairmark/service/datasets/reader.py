@@ -1,7 +1,5 @@
 """From an uploaded file, whatever its format, to a dataset's folder."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field

@@ -3,8 +3,6 @@
 Files are written front to back, never through a memory map: on a full disk a map kills the process.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence

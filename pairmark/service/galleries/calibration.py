@@ -9,8 +9,6 @@ Probes whose subject was enrolled meanwhile are no strangers: they leave the rat
 missed, until the subject is erased again. The theory is in `calibration.identification`.
 """
 
-from __future__ import annotations
-
 import secrets
 import threading
 import time
@@ -76,7 +74,7 @@ class ScoredProbes:
     size: int
 
     @classmethod
-    def unsearched(cls, subjects: list[str], vectors: Matrix) -> ScoredProbes:
+    def unsearched(cls, subjects: list[str], vectors: Matrix) -> "ScoredProbes":
         """Probes that were never compared with anything."""
         records = np.zeros(len(subjects), dtype=RECORD)
         records["best"], records["at"] = -np.inf, -1
@@ -85,7 +83,7 @@ class ScoredProbes:
     @classmethod
     def of_row(
         cls, row: GalleryCalibrationRow, form: ItemForm, stored: list[tuple[str, bytes]]
-    ) -> ScoredProbes:
+    ) -> "ScoredProbes":
         """The probes that a calibration keeps: subjects and bodies, by place."""
         vectors, sound = form.rows([body for _, body in stored])
         records = np.frombuffer(row.kept or b"", dtype=RECORD)

@@ -9,8 +9,6 @@ A worker has the service's own settings in its environment (``PAIRMARK_DATABASE_
 the rows in the database.
 """
 
-from __future__ import annotations
-
 import logging
 import threading
 import time

@@ -1,7 +1,5 @@
 """Create and move galleries, write and erase items, remove what was left behind."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os

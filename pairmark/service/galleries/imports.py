@@ -4,8 +4,6 @@ One rule for all forms: rows that can be stored are stored, the others are repor
 why. What is wrong with the body as a whole (a damaged file, a matrix of another width) refuses all of it.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing

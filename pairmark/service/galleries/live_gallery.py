@@ -14,8 +14,6 @@ disk's (threads and processes of this machine that make or remove segments). Sea
 changes, and a new one replaces it by one assignment.
 """
 
-from __future__ import annotations
-
 import logging
 import threading
 from collections.abc import Sequence

@@ -5,8 +5,6 @@ value (equality), ``{"in": [..]}``, or a range of ``gt``, ``gte``, ``lt``, ``lte
 numbers with numbers; an item without the field matches no condition on it.
 """
 
-from __future__ import annotations
-
 import json
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence

@@ -3,8 +3,6 @@
 Bulk rows go past the ORM: SQLite takes many in a statement, PostgreSQL columns as arrays.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """Rows of a gallery as they travel between requests, the database and the index."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -240,7 +238,7 @@ class StoredRows:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def without(self, seqs: NDArray[np.int64]) -> StoredRows:
+    def without(self, seqs: NDArray[np.int64]) -> "StoredRows":
         """The rows that were not written under one of these numbers."""
         places = np.flatnonzero(~np.isin(self.seqs, seqs)).tolist()
         return StoredRows(
@@ -252,7 +250,7 @@ class StoredRows:
         )
 
     @staticmethod
-    def sorted(parts: Sequence[StoredRows], dimension: int) -> StoredRows:
+    def sorted(parts: "Sequence[StoredRows]", dimension: int) -> "StoredRows":
         """All parts' rows by id: then the smallest row is the smallest id."""
         parts = [part for part in parts if len(part)]
         ids = [text for part in parts for text in part.ids]

@@ -1,7 +1,5 @@
 """Searches and verifications: a parsed request and a view in, the answer's JSON out."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace

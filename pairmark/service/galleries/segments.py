@@ -4,8 +4,6 @@ Rows are sorted by id, so that an engine's ties by row are ties by id. A segment
 and is never changed: rows replaced or deleted since are masked until compaction.
 """
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os
@@ -55,7 +53,7 @@ class Texts:
         self._body, self._ends = body, ends
 
     @classmethod
-    def of(cls, values: Sequence[str]) -> Texts:
+    def of(cls, values: Sequence[str]) -> "Texts":
         joined = "".join(values)
         if joined.isascii():
             ends = np.cumsum(np.fromiter(map(len, values), dtype=np.int64, count=len(values)))
@@ -86,7 +84,7 @@ class Texts:
         np.save(folder / f"{name}-ends.npy", self._ends, allow_pickle=False)
 
     @classmethod
-    def read(cls, folder: Path, name: str) -> Texts:
+    def read(cls, folder: Path, name: str) -> "Texts":
         return cls(open_array(folder / f"{name}.npy"), open_array(folder / f"{name}-ends.npy"))
 
 

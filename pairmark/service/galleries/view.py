@@ -1,7 +1,5 @@
 """Exact search in a gallery: some segments with their masks, and a memtable."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -46,7 +44,7 @@ class Part:
             return np.empty(0, dtype=np.int64)
         return np.ascontiguousarray(self.segment.seqs[~self.alive[self.segment.order]])
 
-    def without(self, seqs: NDArray[np.int64], as_of: int) -> Part:
+    def without(self, seqs: NDArray[np.int64], as_of: int) -> "Part":
         """As of a later write, when the rows that were written under these numbers had gone."""
         rows = self.segment.rows_of(seqs)
         if not rows.size or (self.alive is not None and not self.alive[rows].any()):

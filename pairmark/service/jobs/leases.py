@@ -5,8 +5,6 @@ In the order of a job's life: `Leases.claim` gives it to a worker as an attempt,
 how far an attempt is.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 import socket

@@ -1,7 +1,5 @@
 """The job queue, as those who submit see it: `JobQueue.enqueue` adds a row of a table; workers claim it by `Leases`."""
 
-from __future__ import annotations
-
 import re
 import secrets
 from collections.abc import Callable, Sequence

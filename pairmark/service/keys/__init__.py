@@ -1,7 +1,5 @@
 """Making, listing, rotating, revoking and checking API keys, and the console's sessions. Only hashes are stored."""
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import re

@@ -5,8 +5,6 @@ The tables travel through the storage of blobs, so a worker has the service's ow
 them does not depend on their order or their number: links are the same to the bit as without a cluster.
 """
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack

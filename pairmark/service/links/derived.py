@@ -1,7 +1,5 @@
 """Columns that say nothing of their own: made of others, or filled with a value that stands for none."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial

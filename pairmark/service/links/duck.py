@@ -1,7 +1,5 @@
 """DuckDB as links use it: connections, and files that are read and written by it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path

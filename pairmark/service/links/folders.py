@@ -4,8 +4,6 @@ What a person changes: entities merged and split are added to a folder, and a re
 `rewrite_results`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 

@@ -1,7 +1,5 @@
 """Link jobs: stored tables in; a folder of links, and a review of them, out."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from contextlib import ExitStack

@@ -1,7 +1,5 @@
 """A learned model of records that scores the candidates of a link job, from the texts of its tables."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -53,7 +51,7 @@ class Learned:
     @classmethod
     def stored(
         cls, db: Database, blobs: Blobs, settings: Settings, ref: str, cut: float | None = None
-    ) -> Learned:
+    ) -> "Learned":
         """Of the store, by ``NAME``, ``NAME@ALIAS`` or ``NAME:VERSION``."""
         store = VersionStore(db, blobs, settings)
         with db.read() as session:

@@ -1,7 +1,5 @@
 """Links of stored tables: submitted as jobs, listed, read, explained, changed by hand, erased and deleted."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 from pathlib import Path

@@ -4,8 +4,6 @@ Every file is written under another name beside its own and then takes its place
 there.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

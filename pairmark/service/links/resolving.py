@@ -4,8 +4,6 @@ Candidates share a stored key with it: those that share most, and the rarest, ar
 with all records of their entities. A record that is put in is a row of the database, which every reader knows at once.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from itertools import count

@@ -22,8 +22,6 @@ places:
 Nothing changes a folder: `rewrite_results` makes another.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -139,7 +137,7 @@ def create_views(connection: Any, stored: Stored, prefix: str = "") -> None:
 
 
 @contextmanager
-def open_results(stored: Stored) -> Iterator[Results]:
+def open_results(stored: Stored) -> "Iterator[Results]":
     """The results of a folder."""
     fitted = read_fitted(stored.folder)
     with duckdb_session(threads="1") as connection:
@@ -148,7 +146,7 @@ def open_results(stored: Stored) -> Iterator[Results]:
 
 
 @contextmanager
-def rewrite_results(stored: Stored, out: Path) -> Iterator[Results]:
+def rewrite_results(stored: Stored, out: Path) -> "Iterator[Results]":
     """The tables that `write_results` takes: written to another folder when the block ends."""
     with open_results(stored) as results:
         for table, view in (

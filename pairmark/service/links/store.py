@@ -1,7 +1,5 @@
 """From a folder of results to the tables of the link job that goes on from it, and from a job's tables to a folder."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from itertools import accumulate, groupby

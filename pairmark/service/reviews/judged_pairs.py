@@ -1,7 +1,5 @@
 """Datasets made of what people judged."""
 
-from __future__ import annotations
-
 import csv
 import io
 from collections.abc import Iterable, Mapping, Sequence

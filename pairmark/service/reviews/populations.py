@@ -1,7 +1,5 @@
 """The decisions that a review is about, and a random sample of them."""
 
-from __future__ import annotations
-
 import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence

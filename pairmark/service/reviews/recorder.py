@@ -6,8 +6,6 @@ is deleted. So what is kept is at any time a uniform sample of what is counted. 
 killed process had not written yet is in neither.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import math

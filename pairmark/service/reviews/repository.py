@@ -1,7 +1,5 @@
 """All SQL of reviews."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 

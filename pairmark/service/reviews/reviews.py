@@ -1,7 +1,5 @@
 """Reviews: made, handed out, judged. Every change locks the review's row, so reviewers never see the same draw."""
 
-from __future__ import annotations
-
 import logging
 import math
 import secrets

@@ -4,8 +4,6 @@ A request looks at a view at most `ttl_s` old. The look-up runs off the event lo
 the database is away the last view keeps serving.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time

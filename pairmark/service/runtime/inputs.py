@@ -5,8 +5,6 @@ request at most `PICKED` rows count, and a vector once. Of the last `WINDOW` row
 one client's, or its even share where fewer ask: no client by itself takes the guarantee of many others away.
 """
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import time

@@ -8,8 +8,6 @@ all pairs of a request lack together stands for theirs. All are valid: a choice 
 what is decided is what was calibrated.
 """
 
-from __future__ import annotations
-
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence

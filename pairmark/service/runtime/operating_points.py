@@ -1,7 +1,5 @@
 """Operating points of calibrations, each computed once."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -47,7 +45,7 @@ class ServedPoint:
     """At or below it a pair is different, and between the two to be reviewed; None where no `fnr` was asked for."""
     inputs: RowRanges | None = None
     """What rows must be like for a match; None where that was not kept."""
-    request: PointRequest | None = None
+    request: "PointRequest | None" = None
     """What it was asked for by; None where no calibration decides."""
     warnings: tuple[dict[str, str], ...] = ()
 
@@ -65,7 +63,7 @@ class ServedPoint:
         """What a key that may only decide is told: nothing that a score could be held against."""
         return {name: fact for name, fact in self.public.items() if "threshold" not in name}
 
-    def moved(self, warning: dict[str, str]) -> ServedPoint:
+    def moved(self, warning: dict[str, str]) -> "ServedPoint":
         """The point after inputs have moved: it decides as before and guarantees nothing."""
         public = without_guarantee(self.public, warning["detail"].rstrip("."))
         # That was checked, and is not so.

@@ -1,7 +1,5 @@
 """The interface of the runtime: finds served versions, scores batches in threads, caches operating points."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

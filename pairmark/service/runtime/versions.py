@@ -1,7 +1,5 @@
 """Versions in memory: each loaded once and warmed up before it serves; vectors in, scores out."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import math

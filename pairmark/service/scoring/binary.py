@@ -1,7 +1,5 @@
 """Binary bodies: little-endian rows (octets) and npz; bounded, checked, finite float32."""
 
-from __future__ import annotations
-
 import io
 import math
 import zipfile

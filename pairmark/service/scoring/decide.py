@@ -1,7 +1,5 @@
 """From scores to decisions and their bytes: which rates may be asked, what decides a pair, what is hidden of it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace

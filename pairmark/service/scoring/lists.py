@@ -1,7 +1,5 @@
 """Requests with long lists that are no vectors: scores, outcomes, pairs of names."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, TypeVar
 

@@ -1,7 +1,5 @@
 """Points in, rankings of labels out: by position or by name, checked against the model's features."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """What is asked: two sides or points as they were sent, and at which rate to decide."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """From a request to rows as a version takes them, and to their scores."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

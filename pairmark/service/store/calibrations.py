@@ -1,7 +1,5 @@
 """Calibrations: of a version on another dataset, and of scores made elsewhere."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Reports about a version: on its own held-out pairs, on data that came later, and beside another version."""
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 import numpy as np

@@ -14,8 +14,6 @@
 services, `Reports` says what is known of it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Calibrations of subjects of several samples, made when they are first asked for."""
 
-from __future__ import annotations
-
 import threading
 from typing import Any, NamedTuple
 

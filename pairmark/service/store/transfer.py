@@ -6,8 +6,6 @@ hashes; where a key is set, ``NAME.sig`` is the manifest's HMAC-SHA256. That of 
 ``report/`` and ``calibration/``; its manifest has the version's facts and the sha256 of every entry.
 """
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import json

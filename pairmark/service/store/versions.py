@@ -1,7 +1,5 @@
 """A version: its rows, how it is found and loaded, what its report holds, and how answers show it."""
 
-from __future__ import annotations
-
 import hashlib
 import secrets
 from collections.abc import Iterable, Mapping
@@ -142,7 +140,7 @@ class VersionStore:
         estimator = self.load(name, version)
         return estimator, rows_for(estimator, data, self.settings.max_dense_bytes)
 
-    def report(self, row: ModelVersion) -> StoredReport | None:
+    def report(self, row: ModelVersion) -> "StoredReport | None":
         """The version's report; None where it scores no pairs."""
         return None if row.report is None else StoredReport(self.blobs.folder(row.report))
 

@@ -1,7 +1,5 @@
 """The evaluating stage: what the test part says of the model, of baselines, and of production, which it may replace."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable, Mapping

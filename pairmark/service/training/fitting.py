@@ -1,7 +1,5 @@
 """The middle stages of a job: the learner and the models of its folds fit, score what was held out, and calibrate."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace

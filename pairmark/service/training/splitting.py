@@ -4,8 +4,6 @@ Each stage takes the record of the one before and adds what it made, which its f
 `FittedJob`, `ScoredJob`, `CalibratedJob`, `EvaluatedJob`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -98,7 +96,7 @@ class Parts:
     folds: tuple[Fold, ...] = field(repr=False, default=())
     sizes: dict[str, int]
 
-    def of_fold(self, number: int) -> Parts:
+    def of_fold(self, number: int) -> "Parts":
         """The parts as that fold's model sees them."""
         fold = self.folds[number]
         return replace(self, rows=fold.rows, learned=fold.rows, pairs=fold.pairs)

@@ -3,8 +3,6 @@
 Each stage takes the record that the last one made: `splitting`, `fitting` (with scores and calibration), `evaluating`;
 here stand the first, which loads, and the last, which stores and registers."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Validates a job before it is queued."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from typing import Any

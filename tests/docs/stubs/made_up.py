@@ -1,7 +1,5 @@
 """Vectors in the place of a model's: near each other for one person, who is named by the folder or the text."""
 
-from __future__ import annotations
-
 import zlib
 
 import numpy as np

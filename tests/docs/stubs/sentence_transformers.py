@@ -1,7 +1,5 @@
 """sentence-transformers' `encode`, as `docs/how-to/adapters.md` calls it: a text's first word is its intent."""
 
-from __future__ import annotations
-
 import made_up
 import numpy as np
 

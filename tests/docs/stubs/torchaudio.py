@@ -1,7 +1,5 @@
 """torchaudio, as `docs/how-to/adapters.md` calls it: the path stands for the sound."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +10,7 @@ class Signal:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def mean(self, axis: int, keepdim: bool) -> Signal:
+    def mean(self, axis: int, keepdim: bool) -> "Signal":
         return self
 
 

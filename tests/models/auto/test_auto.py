@@ -1,7 +1,5 @@
 """The race: who wins, that it is fair and repeatable, and that the winner is what the estimator then is."""
 
-from __future__ import annotations
-
 import hashlib
 import threading
 import time

@@ -1,7 +1,5 @@
 """Agreement of classifiers' probabilities."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

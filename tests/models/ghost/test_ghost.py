@@ -1,7 +1,5 @@
 """What a user of GHOST counts on: meta-features, graphs, strategies, clustering, honesty about bad data."""
 
-from __future__ import annotations
-
 from itertools import combinations, product
 
 import numpy as np

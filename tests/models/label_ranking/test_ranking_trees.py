@@ -1,7 +1,5 @@
 """Label ranking trees, pairwise rankers and the automatic choice, against scikit-learn and their definitions."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Links of made-up homes and registers: relatives are no matches, and columns that tell nothing are named."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

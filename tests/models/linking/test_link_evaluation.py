@@ -1,7 +1,5 @@
 """Links measured: against known identities or pairs, the share of false ones, recall by judged records."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import combinations
 

@@ -1,7 +1,5 @@
 """Links of records that are texts."""
 
-from __future__ import annotations
-
 import random
 
 import duckdb

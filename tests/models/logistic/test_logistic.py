@@ -1,7 +1,5 @@
 """The logistic similarity: scores are those of its formula, and beat a cosine where features differ in worth."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cache
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Metrics against scipy, sparse against dense, and whitening against plain algebra."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """PLDA against its definition: densities of Gaussians, brute force, and data drawn from the model itself."""
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 

@@ -1,7 +1,5 @@
 """RankBoost against its definition, every pair, feature and threshold written out; its kernel and embedding."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

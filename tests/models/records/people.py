@@ -1,7 +1,5 @@
 """Made-up people with typing mistakes, for tests of records."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Features of pairs: what they say, that sides do not matter, and that fast ways agree with plain ones."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Kinds of columns: the same thing written otherwise is equal, slips are close, and others apart."""
 
-from __future__ import annotations
-
 import random
 
 import duckdb

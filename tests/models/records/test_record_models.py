@@ -1,7 +1,5 @@
 """Models of records: what they learn, how they explain it, and which artefacts are refused."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Types of columns: inferred, overridden, and held against every cell. What does not fit is named, never coerced."""
 
-from __future__ import annotations
-
 import datetime
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Recursive similarity-based learning, held against the paper's algorithm written out literally."""
 
-from __future__ import annotations
-
 from copy import deepcopy
 from typing import Any
 

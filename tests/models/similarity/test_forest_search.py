@@ -1,7 +1,5 @@
 """Giving rows up early finds what scoring everything finds: rows, scores to the bit, ties by row."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

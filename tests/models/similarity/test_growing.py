@@ -1,7 +1,5 @@
 """How forests grow: axes of listed pairs, options, ties, few people, in little memory, alike on every processor."""
 
-from __future__ import annotations
-
 import json
 import os
 import platform

@@ -1,7 +1,5 @@
 """Similarity trees and forests against their definitions, by brute force."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """JSON bodies: refused for their size or their structure before anything is made of them, on every route."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import json

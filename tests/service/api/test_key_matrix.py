@@ -1,7 +1,5 @@
 """Every route against every scope, on the key's own resource and on another one."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """Routes: what each declares, its examples, whose fault a problem names, pages of the guide, and shared rates."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

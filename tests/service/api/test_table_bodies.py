@@ -1,7 +1,5 @@
 """Calibrations and outcomes as files: what JSON lists hold, in a form with a CSV or Parquet file."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Galleries whose segments are small, so that a few writes make several, and what searches them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

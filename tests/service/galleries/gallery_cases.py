@@ -1,7 +1,5 @@
 """What tests of galleries share: a served version without training, and rows."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Galleries searched on a Dask cluster: the same answers to the bit, whoever is lost on the way."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack

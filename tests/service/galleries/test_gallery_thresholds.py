@@ -1,7 +1,5 @@
 """Calibrated galleries stay calibrated; of records, a search finds candidates and follows every write and erasure."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

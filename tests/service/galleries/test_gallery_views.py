@@ -1,7 +1,5 @@
 """Views hold exactly what rows say, however processes interleave; what was erased is in no file."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

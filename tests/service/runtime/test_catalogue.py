@@ -1,7 +1,5 @@
 """Which version a name means, and how a worker's view follows the database."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import time

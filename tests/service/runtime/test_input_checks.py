@@ -1,7 +1,5 @@
 """What decides a served pair: the threshold to the last bit, rows held against a calibration, choices of columns."""
 
-from __future__ import annotations
-
 import itertools
 import time
 from collections import Counter

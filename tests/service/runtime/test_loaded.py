@@ -1,7 +1,5 @@
 """Versions in memory: loaded once, new before old, the old one kept when the new is broken; when a process is ready."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import shutil

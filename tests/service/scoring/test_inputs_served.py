@@ -1,7 +1,5 @@
 """What one answer says of its own rows, and of those that came before it."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Awaitable, Callable

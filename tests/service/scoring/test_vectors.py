@@ -1,7 +1,5 @@
 """What clients send, vectors or records: read exactly, or refused with the field and what was expected."""
 
-from __future__ import annotations
-
 import io
 import json
 import struct

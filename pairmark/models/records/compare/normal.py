@@ -1,7 +1,5 @@
 """Normal forms of cells: what is compared in the place of what somebody wrote; None where nothing is."""
 
-from __future__ import annotations
-
 import datetime
 import html
 import re

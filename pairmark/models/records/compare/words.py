@@ -1,7 +1,5 @@
 """Words that stand for others: nicknames, titles, legal forms of companies, and what streets are called."""
 
-from __future__ import annotations
-
 _NICKNAMES = """
 abigail abby gail; abraham abe; agnes aggie; albert bert al; alexander alex alec sasha sascha xander sandy;
 alexandra sandra alexa; alfred alf alfie; alice allie; amanda mandy; andrea andi; andrew andy drew; angela angie;

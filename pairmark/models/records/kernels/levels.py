@@ -4,8 +4,6 @@ The tests are those that `compare.kinds` has in SQL, in the same order: `tests/m
 two together. Levels are 1 apart, 2 weak, 3 close, 4 equal; NaN where a cell is missing.
 """
 
-from __future__ import annotations
-
 from typing import Literal, get_args
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What pairs of rows lack, and how far apart their numbers and places are, in compiled loops."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from pairmark.models.core.compiled import kernel

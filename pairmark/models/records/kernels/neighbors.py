@@ -1,7 +1,5 @@
 """Neighbors of records, in compiled loops: their keys, what rows share, and what the rivals of a pair score."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from pairmark.models.core.compiled import kernel

@@ -6,8 +6,6 @@ characters and lies inside the other side's tokens end to end, or by its best Ja
 one with the same first two characters, where neither holds a digit.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -10,8 +10,6 @@ What these kernels cost to compile is most of a first fit, so: only `grow` can b
 allocated there, and counters are int64 from the start, since a literal 0 would be one more type to compile for.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from pairmark.models.core.compiled import inlined_kernel, inner_kernel, kernel

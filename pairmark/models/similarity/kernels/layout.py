@@ -1,7 +1,5 @@
 """What the kernels that grow trees take and fill: named tuples of arrays, and the constants of their tables."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

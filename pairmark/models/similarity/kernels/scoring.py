@@ -11,8 +11,6 @@ reached by a shift), unsigned indices, a list of pairs still under way from whic
 streamed into the second-level cache before many pairs walk it, instead of fetched from afar in the order they step.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from pairmark.models.core.compiled import inlined_kernel, inner_kernel, kernel

@@ -1,7 +1,5 @@
 """insightface's `FaceAnalysis`, as `docs/how-to/adapters.md` calls it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """speechbrain's `EncoderClassifier`, as `docs/how-to/adapters.md` calls it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import made_up
@@ -14,7 +12,7 @@ class Tensor:
     def __init__(self, values: np.ndarray) -> None:
         self._values = values
 
-    def squeeze(self) -> Tensor:
+    def squeeze(self) -> "Tensor":
         return self
 
     def numpy(self) -> np.ndarray:
@@ -23,7 +21,7 @@ class Tensor:
 
 class EncoderClassifier:
     @classmethod
-    def from_hparams(cls, source: str) -> EncoderClassifier:
+    def from_hparams(cls, source: str) -> "EncoderClassifier":
         assert source
         return cls()
 
