@@ -13,7 +13,7 @@ import numpy as np
 
 from pairmark.models.core.compiled import estimating_kernel, inner_kernel, kernel
 
-_ROWS, _OUTPUTS = 8, 256
+_ROWS = 8
 LANES = 8
 """Rows that are multiplied are padded with zeros to a multiple of so many columns."""
 
@@ -21,29 +21,19 @@ LANES = 8
 @kernel
 def affine(X, weights, bias, out):
     """``out = bias + X weights``, each entry summed in the order of the inputs."""
-    n, d = X.shape
-    width = weights.shape[1]
-    fours = d - d % 4
-    for first in range(0, n, _ROWS):
-        last = min(first + _ROWS, n)
-        for start in range(0, width, _OUTPUTS):
-            stop = min(start + _OUTPUTS, width)
+    # Some rows share each line of the weights that is read, and the inner loop runs side by side over outputs. Several
+    # inputs at a time would be more arrays than compilers hold apart: two to four times slower.
+    for first in range(0, X.shape[0], _ROWS):
+        last = min(first + _ROWS, X.shape[0])
+        for p in range(first, last):
+            for j in range(bias.shape[0]):
+                out[p, j] = bias[j]
+        for i in range(X.shape[1]):
+            line = weights[i]
             for p in range(first, last):
-                for j in range(start, stop):
-                    out[p, j] = bias[j]
-            # Four inputs at a time: sums stay in registers, and their order stays.
-            for i in range(0, fours, 4):
-                r0, r1, r2, r3 = weights[i], weights[i + 1], weights[i + 2], weights[i + 3]
-                for p in range(first, last):
-                    x0, x1, x2, x3, target = X[p, i], X[p, i + 1], X[p, i + 2], X[p, i + 3], out[p]
-                    for j in range(start, stop):
-                        target[j] = (((target[j] + x0 * r0[j]) + x1 * r1[j]) + x2 * r2[j]) + x3 * r3[j]
-            for i in range(fours, d):
-                row = weights[i]
-                for p in range(first, last):
-                    x, target = X[p, i], out[p]
-                    for j in range(start, stop):
-                        target[j] += x * row[j]
+                x, target = X[p, i], out[p]
+                for j in range(bias.shape[0]):
+                    target[j] += x * line[j]
 
 
 @kernel

@@ -57,7 +57,7 @@ from pairmark.models.plda.choosing import (
     fitted_model,
 )
 from pairmark.models.plda.residual import Residual
-from pairmark.models.plda.two_covariance import contributions, pair_terms
+from pairmark.models.plda.two_covariance import contributions, pair_terms, subject_ratios
 
 _Rate = Annotated[list[float], Field(min_length=2, max_length=2)]
 
@@ -335,17 +335,12 @@ class Plda(PairScorerMixin, EmbedderMixin, BaseEstimator):
         return self._corrected(self._subject_ratios(a, b), a.rows, b.rows)
 
     def _subject_ratios(self, a: Subjects, b: Subjects) -> Float64:
-        n, step_a, step_b = sides_of(len(a), len(b))
-        scores = np.empty(n)
-        kernels.score_subjects(a.counts, a.sums, step_a, b.counts, b.sums, step_b, self.psi_, scores)
-        counts_a, counts_b = a.counts[np.arange(n) * step_a], b.counts[np.arange(n) * step_b]
-        single = np.flatnonzero((counts_a == 1) & (counts_b == 1))
+        sides_of(len(a), len(b))
+        scores = subject_ratios(a.counts, a.sums, b.counts, b.sums, self.psi_)
+        single = np.flatnonzero((a.counts == 1) & (b.counts == 1))
         if single.size:
-            pairs = [
-                self._columns_of(np.asarray(side.sums[single * step], dtype=np.float32))
-                for side, step in ((a, step_a), (b, step_b))
-            ]
-            scores[single] = self._ratios(*pairs)
+            sums = (side.sums if len(side) == 1 else side.sums[single] for side in (a, b))
+            scores[single] = self._ratios(*(self._columns_of(np.asarray(of, np.float32)) for of in sums))
         return scores
 
     def explain(

@@ -1,11 +1,9 @@
-"""Log-likelihood ratios of pairs and of subjects, and what boosted trees add to them, in compiled loops.
+"""Log-likelihood ratios of pairs, and what boosted trees add to them, in compiled loops.
 
 Columns of a row are its weighted latent coordinates, padded with zeros to a multiple of eight, then its offset at
 place ``width``. Sums run in eight lanes in float64, so a score is the same to the last bit in either order, in a pair
 or a grid.
 """
-
-import math
 
 import numpy as np
 
@@ -38,34 +36,6 @@ def score(a, b, grid, width, constant, out):
             # Two offsets are added first, then to the product: either order of the rows gives the same bits.
             offsets = np.float64(u[width]) + np.float64(v[width])
             out[p, q] = (dot(u[:width], v[:width]) + offsets) + constant
-
-
-@kernel
-def score_subjects(counts_a, sums_a, step_a, counts_b, sums_b, step_b, psi, out):
-    """Ratios of subjects of several samples, from their numbers and the sums of their latent coordinates.
-
-    ``log p(all) - log p(left) - log p(right)``, where ``log p`` of n samples that sum to s is, by coordinate and up to
-    what cancels, ``psi s^2 / (n psi + 1) / 2 - log(n psi + 1) / 2``.
-    """
-    q = psi.shape[0]
-    of_all, of_left, of_right = np.empty(q), np.empty(q), np.empty(q)
-    logs, last_n, last_m = 0.0, np.int64(-1), np.int64(-1)
-    for p in range(out.shape[0]):
-        i, j = p * step_a, p * step_b
-        n, m = counts_a[i], counts_b[j]
-        if n != last_n or m != last_m:
-            # What follows from the numbers alone; subjects of a gallery come ordered by them.
-            logs, last_n, last_m = 0.0, n, m
-            for k in range(q):
-                left, right, both = n * psi[k] + 1.0, m * psi[k] + 1.0, (n + m) * psi[k] + 1.0
-                of_all[k], of_left[k], of_right[k] = psi[k] / both, psi[k] / left, psi[k] / right
-                logs += math.log(left * right) - math.log(both)
-        total = logs
-        for k in range(q):
-            a, b = sums_a[i, k], sums_b[j, k]
-            # Either side first gives the same bits.
-            total += of_all[k] * ((a + b) * (a + b)) - (of_left[k] * (a * a) + of_right[k] * (b * b))
-        out[p] = 0.5 * total
 
 
 DEPTH = 4

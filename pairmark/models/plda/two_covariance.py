@@ -21,6 +21,8 @@ MAX_COORDINATES = 256
 _LEAST_VARIANCE = 1e-6
 _LEAST_PSI = 1e-6
 """Of the largest: coordinates below carry nothing that float32 could tell."""
+_CELLS = 1 << 17
+"""Coordinates of subjects looked at at a time."""
 
 
 class Moments(NamedTuple):
@@ -104,6 +106,32 @@ def pair_terms(psi: Float64) -> tuple[Float64, Float64, float]:
     weight = psi / (2 * psi + 1)
     square = psi**2 / (2 * total * (2 * psi + 1))
     return weight, square, float(np.sum(np.log(total) - 0.5 * np.log(2 * psi + 1)))
+
+
+def subject_ratios(n: Int64, a: Float64, m: Int64, b: Float64, psi: Float64) -> Float64:
+    """Log-likelihood ratios of subjects of several samples; a side of one subject meets all of the other's.
+
+    ``log p(all) - log p(left) - log p(right)``, where ``log p`` of n samples that sum to s is, by coordinate and up to
+    what cancels, ``psi s^2 / (n psi + 1) / 2 - log(n psi + 1) / 2``. Swapped sides give the same bits.
+
+    Parameters
+    ----------
+    n, m : (k,) samples of each subject. a, b : (k, q) sums of their latent coordinates.
+    """
+    # What follows from the numbers alone is worked out once for each two of them.
+    base = int(m.max(initial=0)) + 1
+    numbers, which = np.unique(n * base + m, return_inverse=True)
+    first, second = (part[:, None] for part in np.divmod(numbers, base))
+    left, right, both = first * psi + 1.0, second * psi + 1.0, (first + second) * psi + 1.0
+    ratios: Float64 = (np.log(left * right) - np.log(both)).sum(axis=1)[which]
+    of_left, of_right, of_both = psi / left, psi / right, psi / both
+    rows = max(1, _CELLS // psi.size)
+    for start in range(0, ratios.size, rows):
+        block = slice(start, start + rows)
+        x, y = (side if len(side) == 1 else side[block] for side in (a, b))
+        apart = of_left[which[block]] * x**2 + of_right[which[block]] * y**2
+        ratios[block] += (of_both[which[block]] * (x + y) ** 2 - apart).sum(axis=1)
+    return ratios / 2
 
 
 LISTED, FEATURES = 50, 5

@@ -170,7 +170,11 @@ def fit_trees(
     n_tried = min(m, max(4, round(settings.tried_share * m)))
     trees: list[Nodes] = []
     leaves = np.empty(n)
-    room = min(2 ** (settings.max_depth + 1), 2 * n + 1)
+    room, n_waiting = min(2 ** (settings.max_depth + 1), 2 * n + 1), 2 * settings.max_depth + 4
+    # Memory of `kernels.grow`, which takes longer to compile where it allocates.
+    memory = (
+        np.empty((n_waiting, 4), dtype=np.int64), np.empty((n_waiting, 2)), np.empty((n_tried, kernels.BINS, 2)),
+    )  # fmt: skip
     for tree in range(settings.n_trees):
         chance = expit(margin)
         g, h = weight * (chance - target), np.maximum(weight * chance * (1.0 - chance), 1e-12)
@@ -180,7 +184,7 @@ def fit_trees(
             np.zeros(room, dtype=np.int64), np.empty(room),
         )  # fmt: skip
         limits = settings.max_depth, settings.least_weight, settings.ridge
-        size = kernels.grow(codes, g, h, np.arange(n), *limits, bound, columns, leaves, *nodes)
+        size = kernels.grow(codes, g, h, np.arange(n), *limits, bound, columns, leaves, *memory, *nodes)
         trees.append(tuple(array[:size] for array in nodes))
         trees[-1][-1][:] *= settings.learning_rate
         margin += settings.learning_rate * leaves

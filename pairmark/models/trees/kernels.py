@@ -8,29 +8,29 @@ import math
 
 import numpy as np
 
-from pairmark.models.core.compiled import inner_kernel, kernel
+from pairmark.models.core.compiled import inlined_kernel, inner_kernel, kernel
 
 BINS = 128
 MISSING = BINS - 1
 """Bin of missing values; others are in the bins below."""
 
 
-@inner_kernel
-def _best_border(cells, all_g, all_h, min_weight, ridge, direction):
-    """Gain, border and the side of missing values of the best split of a feature: ``cells`` (BINS, 2) of sums."""
-    missing_g, missing_h = cells[MISSING, 0], cells[MISSING, 1]
+@inlined_kernel
+def _best_border(cells, tried, all_g, all_h, min_weight, ridge, direction):
+    """Gain, border and side of missing values of a feature's best split: ``cells[tried]`` (BINS, 2) of sums."""
+    missing_g, missing_h = cells[tried, MISSING, 0], cells[tried, MISSING, 1]
     first, last = 0, MISSING - 1
-    while first < last and cells[first, 1] == 0.0:
+    while first < last and cells[tried, first, 1] == 0.0:
         first += 1
-    while last > first and cells[last, 1] == 0.0:
+    while last > first and cells[tried, last, 1] == 0.0:
         last -= 1
     whole = all_g * all_g / (all_h + ridge)
     best, border, missing_low, middle = 1e-9, -1, 1, 0.0
     # Empty bins at either end are no borders.
     low_g, low_h = 0.0, 0.0
     for b in range(first, last):
-        low_g += cells[b, 0]
-        low_h += cells[b, 1]
+        low_g += cells[tried, b, 0]
+        low_h += cells[tried, b, 1]
         for side in range(2 if missing_h > 0.0 else 1):
             g = low_g + (missing_g if side == 1 else 0.0)
             h = low_h + (missing_h if side == 1 else 0.0)
@@ -63,6 +63,9 @@ def grow(
     directions,
     columns,
     leaves,
+    todo,
+    limits,
+    cells,
     features,
     bins,
     low_missing,
@@ -82,11 +85,8 @@ def grow(
     features, bins, low_missing : (room,) become the splits, feature -1 at leaves. children : (room,) the low child; the
         high one follows it. values : (room,) float64 ``-G / (H + ridge)`` of every node.
     """
-    todo = np.empty((2 * depth + 4, 4), dtype=np.int64)
-    limits = np.empty((2 * depth + 4, 2))
     limits[0, 0], limits[0, 1] = -np.inf, np.inf
     n_tried = columns.shape[0]
-    cells = np.empty((n_tried, BINS, 2))
     todo[0, 0], todo[0, 1], todo[0, 2], todo[0, 3] = 0, 0, rows.shape[0], 0
     n_todo, n_nodes = 1, 1
     while n_todo > 0:
@@ -103,18 +103,19 @@ def grow(
             leaves[rows[k]] = values[node]
         if level >= depth or all_h < 2 * min_weight or n_nodes + 2 > features.shape[0]:
             continue
-        cells[:] = 0.0
+        for tried in range(n_tried):
+            for b in range(BINS):
+                cells[tried, b, 0], cells[tried, b, 1] = 0.0, 0.0
         for k in range(start, stop):
             row = rows[k]
-            codes_of_row, its_g, its_h = codes[row], g[row], h[row]
             for tried in range(n_tried):
-                cell = cells[tried, codes_of_row[columns[tried]]]
-                cell[0] += its_g
-                cell[1] += its_h
+                code = codes[row, columns[tried]]
+                cells[tried, code, 0] += g[row]
+                cells[tried, code, 1] += h[row]
         best, feature, border, missing_low, middle = 1e-9, -1, 0, 1, 0.0
         for tried in range(n_tried):
             gain, where, side, between = _best_border(
-                cells[tried], all_g, all_h, min_weight, ridge, directions[columns[tried]]
+                cells, tried, all_g, all_h, min_weight, ridge, directions[columns[tried]]
             )
             if where >= 0 and gain > best:
                 best, feature, border, missing_low, middle = gain, columns[tried], where, side, between
