@@ -25,8 +25,8 @@ RELATED = {
     "pairmark/client": ("tests/service/test_client.py",),
     "pairmark/migrations": ("tests/service/test_db.py", "tests/upgrade"),
     "pyproject.toml": ("tests/e2e/test_wheel.py",),
-    "docs": ("tests/docs/test_commands.py", "tests/docs/test_names.py", "tests/docs/test_figures.py"),
-    "README.md": ("tests/docs/test_commands.py", "tests/docs/test_blocks.py"),
+    "docs": ("tests/docs/test_pages.py",),
+    "README.md": ("tests/docs/test_pages.py", "tests/docs/test_blocks.py"),
 }
 SERVED = ("tests/e2e", "tests/browser", "tests/faults")
 """Tests that mostly talk to a server: only what they import themselves runs them."""

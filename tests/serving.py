@@ -66,8 +66,10 @@ class RunningServer:
 
     def cli(self, *words: str, ends: int = 0) -> subprocess.CompletedProcess[str]:
         """Run a ``pairmark`` command, which ends so, in this deployment."""
-        own = {name: value for name, value in self.environment.items() if name.startswith("PAIRMARK_")}
-        done = command(*words, **own)
+        done = command(
+            *words,
+            **{name: value for name, value in self.environment.items() if name.startswith("PAIRMARK_")},
+        )
         assert done.returncode == ends, done.stderr
         return done
 
@@ -289,9 +291,8 @@ def serving(
     """
     home.mkdir(parents=True, exist_ok=True)
     port = free_port()
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("PAIRMARK_")}
     environment = {
-        **kept,
+        **{name: value for name, value in os.environ.items() if not name.startswith("PAIRMARK_")},
         "PAIRMARK_HOME": str(home),
         "PAIRMARK_DATABASE_URL": database_url,
         # Other tests want the cores as well.

@@ -14,7 +14,7 @@ from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import Select
 from sqlalchemy import make_url
 
-from tests.browser.browsing import complaints, hosts, one, people, press, text, until
+from tests.browser.conftest import complaints, hosts, one, people, press, text, until
 from tests.browser.crowd import crowd
 from tests.serving import RunningServer, Serve, answered, serving
 
@@ -124,8 +124,7 @@ def test_the_operating_point_follows_the_slider(browser: WebDriver, deployment: 
     assert one(browser, "#curve rect.unsupported").size["width"] > 20
     write(browser, "#rate-number", "0.01", Keys.TAB)
     until("the refusal", lambda: "cannot guarantee 0.01 %" in text(browser, "#said"))
-    refused = deployment.http.get("/models/faces/versions/2/operating-point?fpr=0.0001").json()
-    for way in refused["ways"]:
+    for way in deployment.http.get("/models/faces/versions/2/operating-point?fpr=0.0001").json()["ways"]:
         assert way["text"] in text(browser, "#short")
     # What cannot be guaranteed is neither marked as guaranteed nor copied.
     assert browser.find_elements(By.CSS_SELECTOR, "#curve .cut") == []
@@ -201,13 +200,15 @@ def test_a_subject_is_verified_and_a_gallery_deleted(browser: WebDriver, deploym
 
 
 def test_a_job_is_cancelled(browser: WebDriver, deployment: RunningServer) -> None:
-    body = {
-        "learner": "similarity-forest",
-        "dataset": "people",
-        "model": "long",
-        "params": {"n_estimators": 3000, "n_pairs": 200_000},
-    }
-    job = deployment.http.post("/jobs", json=body).json()["id"]
+    job = deployment.http.post(
+        "/jobs",
+        json={
+            "learner": "similarity-forest",
+            "dataset": "people",
+            "model": "long",
+            "params": {"n_estimators": 3000, "n_pairs": 200_000},
+        },
+    ).json()["id"]
     browser.get(f"{deployment.url}/console/jobs/{job}")
     press(browser, "Cancel")
     until("its end", lambda: "cancelled" in text(browser, "#job-state"))
@@ -228,8 +229,9 @@ def test_people_are_compared_by_several_samples(browser: WebDriver, deployment: 
     write(browser, "#fpr", "20")
     press(browser, "Compare")
     until("the decision", lambda: "score" in text(browser, "#answer"))
-    body = {"model": "faces:2", "left": {"samples": X[:2].tolist()}, "right": X[2].tolist()}
-    score = deployment.http.post("/similarity", json=body).json()["scores"][0]
+    score = deployment.http.post(
+        "/similarity", json={"model": "faces:2", "left": {"samples": X[:2].tolist()}, "right": X[2].tolist()}
+    ).json()["scores"][0]
     assert f"{score:.6g}"[:5] in text(browser, "#answer")
     assert complaints(browser) == []
 
@@ -324,8 +326,7 @@ def test_pages_are_accessible_quiet_from_here_and_fit_the_screen(
 def reviewed(deployment: RunningServer) -> str:
     """A review of 60 pairs, some with names made of markup."""
     refs = [[f"a{at}", MARKUP if at % 2 else f"b{at}"] for at in range(60)]
-    made = deployment.http.post("/reviews", json={"source": {"refs": refs}, "name": MARKUP})
-    return str(made.json()["id"])
+    return str(deployment.http.post("/reviews", json={"source": {"refs": refs}, "name": MARKUP}).json()["id"])
 
 
 @pytest.mark.parametrize("path", ["/console/jobs", "/console/models"])
@@ -426,8 +427,7 @@ def test_the_keyboard_is_shown_and_leaves_dialogs(browser: WebDriver, deployment
     until("it closed", lambda: not browser.find_elements(By.CSS_SELECTOR, "dialog[open]"))
     assert focused(browser).text == "Promote to production"
     tab_to(browser, "slider", "#rate")
-    outline = browser.execute_script("return getComputedStyle(document.activeElement).outlineStyle")
-    assert outline != "none"
+    assert browser.execute_script("return getComputedStyle(document.activeElement).outlineStyle") != "none"
 
 
 def test_from_an_upload_to_an_erasure_by_keyboard_alone(

@@ -7,7 +7,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webdriver import WebDriver
 
-from tests.browser.browsing import until
+from tests.browser.conftest import until
 from tests.odd_ids import ODD, guarded, insert, stored
 from tests.serving import RunningServer
 

@@ -9,7 +9,7 @@ from selenium.webdriver.support.ui import Select
 
 from pairmark.service.jobs.queue import JobQueue
 from pairmark.service.training.trainer import Trainer
-from tests.browser.browsing import complaints, one, people, press, text, until
+from tests.browser.conftest import complaints, one, people, press, text, until
 from tests.serving import Serve
 
 

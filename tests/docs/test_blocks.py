@@ -32,8 +32,7 @@ def reader(place: Path) -> Iterator[tuple[RunningServer, Path]]:
     """A service on its default database, and an empty folder to follow a page in."""
     home, folder = place / "home", place / "folder"
     folder.mkdir(parents=True)
-    database = f"sqlite:///{home / 'pairmark.db'}"
-    with serving(home, database, process=True, job_thread=True) as server:
+    with serving(home, f"sqlite:///{home / 'pairmark.db'}", process=True, job_thread=True) as server:
         # Thresholds depend on a number that each service draws for itself; what pages show is of this one.
         with closing(sqlite3.connect(home / "pairmark.db")) as connection, connection:
             connection.execute("INSERT INTO service_secret (id, value) VALUES (1, ?)", (bytes(range(32)),))

@@ -130,10 +130,8 @@ def test_the_example_of_a_public_name_runs(
     _, heading, section = docstring.partition("\nExamples\n--------\n")
     assert heading, "no section Examples"
     test = doctest.DocTestParser().get_doctest(section, {}, name, None, None)
-    lines = [line for example in test.examples for line in example.source.splitlines()]
-    assert 2 <= len(lines) <= 10
+    assert 2 <= len([line for example in test.examples for line in example.source.splitlines()]) <= 10
     assert any(example.want for example in test.examples), "an example shows an answer"
     monkeypatch.chdir(tmp_path)
     failures: list[str] = []
-    result = doctest.DocTestRunner(verbose=False).run(test, out=failures.append)
-    assert result.failed == 0, "".join(failures)
+    assert doctest.DocTestRunner(verbose=False).run(test, out=failures.append).failed == 0, "".join(failures)

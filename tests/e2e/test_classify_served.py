@@ -29,10 +29,9 @@ def deployment(digits_deployment: RunningServer) -> RunningServer:
 
 
 def test_points_are_labelled_by_name(deployment: RunningServer) -> None:
-    many = answered(
+    reported = answered(
         deployment.http.post("/classify", json={"model": "irises@shadow", "features": X.tolist()})
-    )
-    reported = many.json()
+    ).json()
     assert reported["model"] == {"name": "irises", "version": 1, "kind": "rsbl"}
     assert np.mean(np.array(reported["labels"]) == y) > 0.9
     for label, chances in zip(reported["labels"], reported["probabilities"], strict=True):

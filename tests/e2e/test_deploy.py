@@ -1,10 +1,12 @@
-"""The deployment files: what they name exists, and they are of the form that their readers expect."""
+"""The deployment files: what they name exists, Kubernetes takes them, and Helm's own code renders the chart."""
 
 import configparser
 import json
 import re
 from pathlib import Path
 
+import kubernetes_validate
+import pytest
 import yaml
 from prometheus_client import REGISTRY, generate_latest
 from typer.main import get_command
@@ -15,9 +17,10 @@ from pairmark.service.api.services import Readings
 from pairmark.service.cli import app
 from pairmark.service.jobs.queue import QueueReading
 from pairmark.service.settings import Settings
+from tests.serving import ROOT
 
-ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
+SETTINGS = {f"PAIRMARK_{name.upper()}" for name in Settings.model_fields} | {"PAIRMARK_POSTGRES_PASSWORD"}
 _NAME = re.compile(r"pairmark_[a-z0-9_]+")
 
 
@@ -51,26 +54,32 @@ def check_command(words: list[str]) -> None:
     command.make_context(words[0], list(words[1:]), resilient_parsing=False).close()
 
 
-def test_manifests_run_commands_that_there_are_with_settings_that_there_are():
-    settings = {f"PAIRMARK_{name.upper()}" for name in Settings.model_fields} | {"PAIRMARK_POSTGRES_PASSWORD"}
-    documents = [
-        document
-        for file in sorted((DEPLOY / "kubernetes").glob("*.yaml"))
-        for document in yaml.safe_load_all(file.read_text())
-    ]
-    kinds = {document["kind"] for document in documents}
-    assert {"Deployment", "Service", "Job", "ConfigMap"} <= kinds
+def check(documents: list[dict]) -> None:
+    """Documents of Kubernetes name settings and commands that there are; containers cannot write their own files."""
+    assert {"Deployment", "Service", "Job", "ConfigMap"} <= {document["kind"] for document in documents}
     for document in documents:
         if document["kind"] == "ConfigMap":
-            assert set(document["data"]) <= settings
-        pod = document.get("spec", {}).get("template", {}).get("spec")
-        for container in (pod or {}).get("containers", []):
+            assert set(document["data"]) <= SETTINGS
+            assert all(isinstance(value, str) for value in document["data"].values())
+        pod = document.get("spec", {}).get("template", {}).get("spec") or {}
+        for container in pod.get("containers", []):
             check_command(container["args"])
+        for container in [*pod.get("containers", []), *pod.get("initContainers", [])]:
             assert container["securityContext"]["readOnlyRootFilesystem"]
+
+
+def test_manifests_run_commands_that_there_are_with_settings_that_there_are():
+    check(
+        [
+            document
+            for file in sorted((DEPLOY / "kubernetes").glob("*.yaml"))
+            for document in yaml.safe_load_all(file.read_text())
+        ]
+    )
     compose = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
     for name, service in compose["services"].items():
         given = {key for key in service.get("environment", {}) if key.startswith("PAIRMARK_")}
-        assert given <= settings, name
+        assert given <= SETTINGS, name
         assert (service["read_only"], service["cap_drop"]) == (True, ["ALL"]), name
         assert service["security_opt"] == ["no-new-privileges:true"], name
         secrets = [mount for mount in service["volumes"] if mount.startswith("secrets:")]
@@ -98,3 +107,65 @@ def test_units_run_commands_that_there_are():
         line = unit["Service"]["ExecStart"]
         line = re.sub(r"\$\([^)]*\)", "now", line).replace('"', "")
         check_command(re.search(r"/opt/pairmark/bin/pairmark ([^'\n]+)", line)[1].split())
+
+
+CHART = str(DEPLOY / "chart")
+WISHES = {
+    "image": {
+        "repository": "registry.example/pairmark",
+        "tag": "1.2",
+        "pullPolicy": "Always",
+        "pullSecrets": ["pull"],
+    },
+    "settings": {"PAIRMARK_LOG_LEVEL": "DEBUG", "PAIRMARK_METRICS_PUBLIC": True},
+    "secret": "shop-secret",
+    "api": {
+        "replicas": 5,
+        "scheduling": {"nodeSelector": {"disk": "ssd"}, "tolerations": [{"operator": "Exists"}]},
+    },
+    "worker": {"replicas": 0, "resources": {"limits": {"memory": "1Gi"}}},
+    "service": {"type": "NodePort", "port": 8080},
+    "ingress": {
+        "host": "match.example",
+        "className": "nginx",
+        "tlsSecret": "tls",
+        "annotations": {"nginx.ingress.kubernetes.io/proxy-body-size": "64m"},
+    },
+}
+
+
+@pytest.mark.parametrize("values", [None, WISHES], ids=["defaults", "all values"])
+def test_the_chart_makes_documents_that_kubernetes_takes(values: dict | None):
+    helm = pytest.importorskip("helm_python")
+    texts = helm.Chart.load(CHART).render(values, name="shop", namespace="any", revision=3)
+    documents = [
+        document
+        for path, text in texts.items()
+        if path.endswith(".yaml")
+        for document in yaml.safe_load_all(text)
+        if document
+    ]
+    check(documents)
+    assert "PodDisruptionBudget" in {document["kind"] for document in documents}
+    for document in documents:
+        kubernetes_validate.validate(document, "1.34", strict=True)
+        assert document["metadata"]["name"].startswith("shop")
+    report = helm.lint(CHART, values, strict=True)
+    assert not report["errors"], report
+
+
+@pytest.mark.parametrize(
+    ("values", "name"),
+    [
+        ({"settings": {"PAIRMARK_DATABASE_URL": "postgresql://u:secret@h/d"}}, "settings"),
+        ({"settings": {"LOG_LEVEL": "DEBUG"}}, "LOG_LEVEL"),
+        ({"replicas": 3}, "replicas"),
+        ({"api": {"replicas": 0}}, "replicas"),
+        ({"worker": {"replicas": "two"}}, "replicas"),
+        ({"image": {"tag": 1}}, "tag"),
+    ],
+)
+def test_the_chart_refuses_values_that_are_none(values: dict, name: str):
+    helm = pytest.importorskip("helm_python")
+    with pytest.raises(helm.HelmValuesError, match=name):
+        helm.Chart.load(CHART).validate_schema(values)

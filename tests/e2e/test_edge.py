@@ -46,37 +46,24 @@ def bounded(
         yield server
 
 
-def talk(server: RunningServer, *parts: bytes, wait: float = 10.0, end: bool = False) -> bytes:
-    """Say bytes to the server as they are, and read until it closes or falls silent."""
-    address = urlsplit(server.url)
-    with socket.create_connection((address.hostname, address.port), timeout=wait) as wire:
-        for part in parts:
-            wire.sendall(part)
-            time.sleep(0.05)
-        if end:
-            wire.shutdown(socket.SHUT_WR)
-        heard = b""
-        try:
-            while piece := wire.recv(65536):
-                heard += piece
-                if b"\r\n\r\n" in heard and not end:
-                    head, _, body = heard.partition(b"\r\n\r\n")
-                    lengths = [
-                        int(line.split(b":")[1])
-                        for line in head.lower().split(b"\r\n")
-                        if b"content-length" in line
-                    ]
-                    if lengths and len(body) >= lengths[0]:
-                        break
-        except TimeoutError:
-            pass
-        return heard
-
-
 def head(length: int | None, path: str = "/similarity", *, kind: str = "application/json") -> bytes:
     lines = [f"POST {path} HTTP/1.1", "Host: 127.0.0.1", f"Content-Type: {kind}"]
     lines += ["Transfer-Encoding: chunked"] if length is None else [f"Content-Length: {length}"]
     return ("\r\n".join(lines) + "\r\n\r\n").encode()
+
+
+def heard(server: RunningServer, *parts: bytes) -> bytes:
+    """Everything that the server answers to bytes until it closes, or has no place for more of them."""
+    address = urlsplit(server.url)
+    with socket.create_connection((address.hostname, address.port), timeout=15) as wire:
+        wire.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        answer = b""
+        with suppress(ConnectionError):
+            for part in parts:
+                wire.sendall(part)
+            while piece := wire.recv(65536):
+                answer += piece
+        return answer
 
 
 def test_bodies_beyond_the_bound_are_refused(bounded: RunningServer) -> None:
@@ -88,11 +75,11 @@ def test_bodies_beyond_the_bound_are_refused(bounded: RunningServer) -> None:
     )
     assert (answer.json()["type"], answer.json()["limit"]) == ("/problems/too-large", 100_000)
     # Declared, and never sent.
-    assert talk(bounded, head(10**12)).startswith(b"HTTP/1.1 413")
+    assert heard(bounded, head(10**12)).startswith(b"HTTP/1.1 413")
     # Not declared, and sent until the bound.
     chunk = b"8000\r\n" + b"x" * 0x8000 + b"\r\n"
-    assert talk(bounded, head(None), *[chunk] * 4).startswith(b"HTTP/1.1 413")
-    assert talk(bounded, head(None, "/jobs"), *[chunk] * 4).startswith(b"HTTP/1.1 413")
+    assert heard(bounded, head(None), *[chunk] * 4).startswith(b"HTTP/1.1 413")
+    assert heard(bounded, head(None, "/jobs"), *[chunk] * 4).startswith(b"HTTP/1.1 413")
     answered(
         bounded.http.post("/datasets", data={"name": "x"}, files={"file": ("x.csv", b"1," * 200_000)}), 413
     )
@@ -112,9 +99,9 @@ def test_a_body_that_never_comes_is_given_up(bounded: RunningServer) -> None:
         ("/datasets", "multipart/form-data; boundary=cut", form),
     ):
         started = time.monotonic()
-        heard = talk(bounded, head(5_000, path, kind=kind), begun)
-        assert heard.startswith(b"HTTP/1.1 408"), (path, heard)
-        assert b"/problems/request-timeout" in heard
+        said = heard(bounded, head(5_000, path, kind=kind), begun)
+        assert said.startswith(b"HTTP/1.1 408"), (path, said)
+        assert b"/problems/request-timeout" in said
         assert 1.0 < time.monotonic() - started < 8.0
 
 
@@ -191,8 +178,7 @@ def test_without_a_key_only_this_machine_is_served_and_no_foreign_page(bounded: 
     ]:
         assert answered(get(**headers), 403).json()["type"] == "/problems/forbidden"
     for lines in (b"GET /models HTTP/1.0\r\n", b"GET /models HTTP/1.1\r\nHost:\r\nConnection: close\r\n"):
-        heard = talk(bounded, lines + b"\r\n")
-        assert heard.split(b" ")[1] in (b"403", b"400"), heard
+        assert heard(bounded, lines + b"\r\n").split(b" ")[1] in (b"403", b"400"), lines
     # A wrong key is wrong, even where none is needed.
     assert get(**{"x-api-key": "pm_wrong"}).status_code == 401
 
@@ -233,8 +219,7 @@ def test_keys_have_rates_and_one_budget_of_probes_for_each_gallery(serve: Serve)
     verify = "/galleries/g/subjects/{}/verify?fpr=0.2"
     search = "/galleries/g/search"
     one, probe = [0.0, 0.0, 0.0, 1.0], {"probe": [0.0, 0.0, 0.0, 1.0]}
-    verified = [ask(verify.format("s0"), probe, keys[0]).status_code for _ in range(8)]
-    assert verified.count(429) == 3
+    assert [ask(verify.format("s0"), probe, keys[0]).status_code for _ in range(8)].count(429) == 3
     refused = ask(verify.format("s0"), probe, keys[0])
     assert refused.json()["type"] == "/problems/rate-limited"
     assert int(refused.headers["retry-after"]) == refused.json()["retry_after"] >= 1
@@ -281,40 +266,24 @@ HOST = b"Host: 127.0.0.1\r\n"
 BODY = b'{"left": [1.0], "right": [1.0], "model": "nowhere"}'
 
 
-@pytest.fixture
-def server(plain_server: RunningServer) -> RunningServer:
-    return plain_server
-
-
-def heard(server: RunningServer, *parts: bytes) -> bytes:
-    """Everything that the server answers to bytes until it closes."""
-    address = urlsplit(server.url)
-    with socket.create_connection((address.hostname, address.port), timeout=15) as wire:
-        wire.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        for part in parts:
-            wire.sendall(part)
-        answer = b""
-        while piece := wire.recv(65536):
-            answer += piece
-        return answer
-
-
-def test_a_request_names_one_host(server: RunningServer) -> None:
+def test_a_request_names_one_host(plain_server: RunningServer) -> None:
     for second in (b"Host: 127.0.0.1\r\n", b"HOST: elsewhere.example\r\n", b"host:\r\n"):
-        answer = heard(server, b"GET /healthz HTTP/1.1\r\nConnection: close\r\n" + HOST + second + b"\r\n")
+        answer = heard(
+            plain_server, b"GET /healthz HTTP/1.1\r\nConnection: close\r\n" + HOST + second + b"\r\n"
+        )
         assert answer.startswith(b"HTTP/1.1 400 "), second
         problem = json.loads(answer.partition(b"\r\n\r\n")[2])
         assert problem["type"] == "/problems/malformed-request"
         assert "2 Host headers" in problem["detail"]
-    assert server.http.get("/problems/malformed-request").status_code == 200
+    assert plain_server.http.get("/problems/malformed-request").status_code == 200
     # Other headers may come twice.
     twice = b"GET /healthz HTTP/1.1\r\nConnection: close\r\nAccept: a/b\r\nAccept: c/d\r\n" + HOST + b"\r\n"
-    assert heard(server, twice).startswith(b"HTTP/1.1 200 ")
+    assert heard(plain_server, twice).startswith(b"HTTP/1.1 200 ")
 
 
-def test_what_is_no_http_is_refused(server: RunningServer) -> None:
+def test_what_is_no_http_is_refused(plain_server: RunningServer) -> None:
     for request in (b"\x16\x03\x01\r\n", b"GET / HTTP/1.1\r\nHost : a\r\n\r\n"):
-        assert heard(server, request).startswith(b"HTTP/1.1 400 ")
+        assert heard(plain_server, request).startswith(b"HTTP/1.1 400 ")
 
 
 @pytest.mark.parametrize(
@@ -326,9 +295,9 @@ def test_what_is_no_http_is_refused(server: RunningServer) -> None:
     ],
 )
 def test_heads_that_cannot_be_followed(
-    server: RunningServer, fields: bytes, status: int, problem: str
+    plain_server: RunningServer, fields: bytes, status: int, problem: str
 ) -> None:
-    answer = heard(server, b"POST /jobs HTTP/1.1\r\nConnection: close\r\n" + fields + b"\r\n0\r\n\r\n")
+    answer = heard(plain_server, b"POST /jobs HTTP/1.1\r\nConnection: close\r\n" + fields + b"\r\n0\r\n\r\n")
     assert answer.startswith(b"HTTP/1.1 %d " % status), answer
     assert json.loads(answer.partition(b"\r\n\r\n")[2])["type"] == f"/problems/{problem}"
 
@@ -340,23 +309,22 @@ def test_heads_that_cannot_be_followed(
         b"X: " + b"x" * 1_000_000 + b"\r\n",
     ],
 )
-def test_heads_and_trailers_are_bounded(server: RunningServer, fields: bytes) -> None:
-    answer = heard(server, b"GET /healthz HTTP/1.1\r\nConnection: close\r\n" + HOST + fields + b"\r\n")
+def test_heads_and_trailers_are_bounded(plain_server: RunningServer, fields: bytes) -> None:
+    answer = heard(plain_server, b"GET /healthz HTTP/1.1\r\nConnection: close\r\n" + HOST + fields + b"\r\n")
     assert answer.startswith(b"HTTP/1.1 431 ")
-    assert server.http.get(json.loads(answer.partition(b"\r\n\r\n")[2])["type"]).status_code == 200
+    assert plain_server.http.get(json.loads(answer.partition(b"\r\n\r\n")[2])["type"]).status_code == 200
     chunked = b"POST /similarity HTTP/1.1\r\nTransfer-Encoding: chunked\r\n" + HOST
     body = b"\r\n%x\r\n%b\r\n0\r\n" % (len(BODY), BODY)
-    assert b" 404 " in heard(server, chunked + b"Connection: close\r\n" + body + b"X: y\r\n\r\n")
+    assert b" 404 " in heard(plain_server, chunked + b"Connection: close\r\n" + body + b"X: y\r\n\r\n")
     # Nothing is answered: the connection ends.
-    with suppress(ConnectionError):
-        assert not heard(server, chunked + body + fields)
+    assert not heard(plain_server, chunked + body + fields)
 
 
 @pytest.mark.parametrize("path", ["/similarity", "/jobs", "/datasets", "/login"])
-def test_compressed_bodies_are_refused_in_words(server: RunningServer, path: str) -> None:
+def test_compressed_bodies_are_refused_in_words(plain_server: RunningServer, path: str) -> None:
     for encoding in ("gzip", "GZIP", "br", "identity, gzip"):
         answer = answered(
-            server.http.post(
+            plain_server.http.post(
                 path,
                 content=gzip.compress(BODY),
                 headers={"content-encoding": encoding, "content-type": "application/json"},
@@ -366,13 +334,15 @@ def test_compressed_bodies_are_refused_in_words(server: RunningServer, path: str
         assert answer.json()["type"] == "/problems/unsupported-media-type"
         assert encoding.lower() in answer.json()["detail"]
     twice = [("content-encoding", "gzip"), ("content-encoding", "identity")]
-    answered(server.http.post("/similarity", content=BODY, headers=twice), 415)
-    answered(server.http.post("/similarity", content=BODY, headers={"content-encoding": "identity"}), 404)
+    answered(plain_server.http.post("/similarity", content=BODY, headers=twice), 415)
+    answered(
+        plain_server.http.post("/similarity", content=BODY, headers={"content-encoding": "identity"}), 404
+    )
 
 
-def test_every_page_has_the_same_headers(server: RunningServer) -> None:
+def test_every_page_has_the_same_headers(plain_server: RunningServer) -> None:
     for path in ("/", "/docs", "/problems", "/problems/forbidden", "/console/models", "/nowhere"):
-        page = server.http.get(path, headers={"accept": "text/html"})
+        page = plain_server.http.get(path, headers={"accept": "text/html"})
         assert page.headers["x-content-type-options"] == "nosniff", path
         if page.headers["content-type"].startswith("text/html"):
             assert page.headers.get_list("referrer-policy") == ["same-origin"], path

@@ -101,9 +101,10 @@ def test_csv_and_parquet(digits_deployment: RunningServer, rows: np.ndarray, tmp
         f"c{at},s{at},{'n' if at % 2 else ''}," + ",".join(map(repr, rows[at].tolist())) for at in range(20)
     ]
     lines[7] = lines[7].rsplit(",", 1)[0] + ",oops"
-    text = "\n".join([header, *lines])
     answer = http.put(
-        "/galleries/forms/items?metadata=site", content=text, headers={"content-type": "text/csv"}
+        "/galleries/forms/items?metadata=site",
+        content="\n".join([header, *lines]),
+        headers={"content-type": "text/csv"},
     ).json()
     assert answer["upserted"] == 19
     assert [(one["row"], one["id"]) for one in answer["errors"]] == [(7, "c7")]
@@ -218,8 +219,10 @@ def test_searches_that_make_no_sense(digits_deployment: RunningServer, rows: np.
 def test_verify_compares_all_of_a_subjects_items(digits_deployment: RunningServer, rows: np.ndarray) -> None:
     http, y = make(digits_deployment, "verified"), digits_deployment.facts["y"]
     ones = np.flatnonzero(y == 1)[:5]
-    body = {"items": [{"id": f"o{at}", "subject": "a/b", "vector": rows[at].tolist()} for at in ones]}
-    http.put("/galleries/verified/items", json=body)
+    http.put(
+        "/galleries/verified/items",
+        json={"items": [{"id": f"o{at}", "subject": "a/b", "vector": rows[at].tolist()} for at in ones]},
+    )
     probe = rows[np.flatnonzero(y == 1)[6]]
     reported = http.post(
         "/galleries/verified/subjects/a%2Fb/verify?fpr=0.1", json={"probe": probe.tolist()}

@@ -17,8 +17,7 @@ SMALL = {"n_estimators": 2, "n_pairs": 2_000, "max_depth": 3, "random_state": 0}
 def blobs(seed: int = 0, people: int = 8, rows: int = 30) -> tuple[np.ndarray, np.ndarray]:
     random = np.random.default_rng(seed)
     y = np.repeat(np.arange(people), rows)
-    X = random.normal(size=(people, 5))[y] + 0.3 * random.normal(size=(len(y), 5))
-    return X.astype(np.float32), y
+    return (random.normal(size=(people, 5))[y] + 0.3 * random.normal(size=(len(y), 5))).astype(np.float32), y
 
 
 def pages(http: httpx.Client, path: str, limit: int) -> list[dict[str, Any]]:
@@ -155,10 +154,11 @@ def test_versions_are_promoted_rolled_back_moved_and_deleted(serve: Serve) -> No
     answered(http.put("/models/people/aliases/production", json={"version": 1}, headers={"if-match": etag}))
     assert served() == 1
     for stale in (etag, "W/x"):
-        refused = http.put(
-            "/models/people/aliases/production", json={"version": 2}, headers={"if-match": stale}
+        problem(
+            http.put("/models/people/aliases/production", json={"version": 2}, headers={"if-match": stale}),
+            412,
+            "precondition-failed",
         )
-        problem(refused, 412, "precondition-failed")
     now = http.get("/models/people/aliases/production").headers["etag"]
     either = {"if-match": f'"9", {now}'}
     assert (
@@ -205,8 +205,7 @@ def test_changes_are_told_with_the_ids_of_their_requests(digits_deployment):
     http = digits_deployment.http
     headers = {"x-request-id": "audited-1"}
     X = digits_deployment.facts["X"]
-    body = {"model": "digits"}
-    assert http.put("/galleries/audited", json=body, headers=headers).status_code == 201
+    assert http.put("/galleries/audited", json={"model": "digits"}, headers=headers).status_code == 201
     items = [{"id": f"i{at}", "subject": "s", "vector": row.tolist()} for at, row in enumerate(X[:3])]
     assert http.put("/galleries/audited/items", json={"items": items}, headers=headers).status_code == 200
     assert http.delete("/galleries/audited/subjects/s", headers=headers).status_code == 200

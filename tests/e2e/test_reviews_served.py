@@ -18,8 +18,7 @@ def deployment(
     new_database: Callable[..., str], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[RunningServer]:
     """A model that keeps its decisions, and a gallery."""
-    home = tmp_path_factory.mktemp("reviews")
-    with serving(home, new_database("sqlite")) as server:
+    with serving(tmp_path_factory.mktemp("reviews"), new_database("sqlite")) as server:
         rng = np.random.default_rng(0)
         y = np.repeat(np.arange(60), 4)
         X = (rng.normal(size=(60, 4))[y] + 0.2 * rng.normal(size=(240, 4))).astype(np.float32)
@@ -41,8 +40,10 @@ def keeping(server: RunningServer, model: str) -> str:
 
 def matched(server: RunningServer, n: int, **more: Any) -> httpx.Response:
     X = server.facts["X"]
-    body = {"model": "people", "left": X[:n].tolist(), "right": X[:n].tolist(), **more}
-    return server.http.post("/match?fpr=0.2&confidence=0.9", json=body)
+    return server.http.post(
+        "/match?fpr=0.2&confidence=0.9",
+        json={"model": "people", "left": X[:n].tolist(), "right": X[:n].tolist(), **more},
+    )
 
 
 def population(server: RunningServer, n: int, **source: Any) -> dict[str, Any]:
@@ -76,8 +77,7 @@ def test_served_decisions_are_kept_judged_and_bounded(deployment: RunningServer)
         outcomes = {"model": model, "outcomes": [{"left": "a1", "right": "b1", "same": False}]}
         assert client.request("POST", "/outcomes", json=outcomes).json()["contradicted"] == 1
         assert client.erase_refs(model, ["a1"])["decisions"] == 1
-    shown = deployment.cli("review", review["id"], "--json")
-    assert json.loads(shown.stdout)["statement"] == now.statement
+    assert json.loads(deployment.cli("review", review["id"], "--json").stdout)["statement"] == now.statement
     page = answered(http.get(f"/console/reviews/{review['id']}", headers={"Accept": "text/html"}))
     assert now.statement in page.text
     assert review["id"] in http.get("/console/reviews", headers={"Accept": "text/html"}).text

@@ -217,10 +217,9 @@ def test_scores_made_elsewhere_are_decided_with_a_calibration(digits_deployment:
     left = np.concatenate([people, people])
     right = np.concatenate([people, np.roll(people, 1)])
     same = left == right
-    scores = random.normal(size=300) + 4 * same
     request = {
         "name": "elsewhere",
-        "scores": scores.tolist(),
+        "scores": (random.normal(size=300) + 4 * same).tolist(),
         "same": same.astype(int).tolist(),
         "left_unit": left.tolist(),
         "right_unit": right.tolist(),
@@ -296,8 +295,7 @@ def test_match_review_different_over_http(digits_deployment: RunningServer, rows
     names = ["different", "match", "review"]
     said = [names[one] for one in np.frombuffer(raw.content, np.uint8)]
     assert said == [one["decision"] for one in answer.json()["matches"]]
-    together = http.post("/match?fpr=0.3&simultaneous=true", json=body).json()["operating_point"]
-    assert together["simultaneous"]
+    assert http.post("/match?fpr=0.3&simultaneous=true", json=body).json()["operating_point"]["simultaneous"]
     assert http.post("/match?fpr=0.2&fnr=2", json=body).status_code == 422
     assert http.post("/match?fpr=0.2&fnr=0.3&method=estimate", json=body).status_code == 422
 

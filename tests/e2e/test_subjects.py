@@ -183,8 +183,9 @@ def test_verification_decides_about_the_whole_subject(
     assert (answer["aggregation"], answer["operating_point"]["samples"]) == ("plda", [4, 1])
     assert answer["fpr_upper_bound"] == answer["operating_point"]["fpr_upper_bound"]
     assert "warning" not in answer
-    asked = {"model": "voices", "left": subject(strangers[1, :4]), "right": probe.tolist()}
-    decided = deployment.http.post("/match?fpr=0.1", json=asked).json()
+    decided = deployment.http.post(
+        "/match?fpr=0.1", json={"model": "voices", "left": subject(strangers[1, :4]), "right": probe.tolist()}
+    ).json()
     assert answer["score"] == decided["matches"][0]["score"]
     assert answer["match"] == decided["matches"][0]["match"]
     assert answer["operating_point"] == decided["operating_point"]
@@ -199,8 +200,9 @@ def test_verification_decides_about_the_whole_subject(
     assert "aggregation" not in many
     assert many["fpr_upper_bound"] == pytest.approx(min(1, 10 * many["operating_point"]["fpr_upper_bound"]))
     assert "best of 10 comparisons" in many["warning"]
-    whole = "/galleries/known/subjects/s003/verify?fpr=0.1&aggregation=plda"
-    answer = deployment.http.post(whole, json={"probe": probe.tolist()})
+    answer = deployment.http.post(
+        "/galleries/known/subjects/s003/verify?fpr=0.1&aggregation=plda", json={"probe": probe.tolist()}
+    )
     problem(answer, 422, "insufficient-calibration-data")
     wrong = deployment.http.post(
         "/galleries/known/subjects/s001/verify?fpr=0.1", json={"probe": [probe.tolist()] * 2}

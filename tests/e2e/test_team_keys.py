@@ -52,15 +52,14 @@ def deployment(
 
 
 def made(deployment: RunningServer, *scopes: str, **more: Any) -> dict[str, Any]:
-    answer = answered(
+    return answered(
         deployment.http.post(
             "/keys",
             json={"name": " ".join(scopes), "scopes": scopes, **more},
             headers={"x-api-key": deployment.facts["admin"]},
         ),
         201,
-    )
-    return answer.json()
+    ).json()
 
 
 class As:
@@ -139,8 +138,7 @@ def test_records_that_lack_columns_are_decided_without_their_threshold(deploymen
     assert decided.json()["matches"] == [{"match": one["match"]} for one in scored]
     assert '"threshold"' not in decided.text
     # What helps to ask again is told.
-    policy = {"rates": [0.2], "missing": "refuse"}
-    assert every.status("PUT", "/models/customers/policy", json=policy) == 200
+    assert every.status("PUT", "/models/customers/policy", json={"rates": [0.2], "missing": "refuse"}) == 200
     refused = ask("POST", url, json=pairs).json()["matches"][1]
     assert refused == {"match": False, "reason": "too-little-to-compare", "missing": ["age"]}
 
@@ -169,8 +167,9 @@ def test_decisions_without_scores(deployment: RunningServer) -> None:
     search = {"queries": X[0].tolist(), "k": 2, "fpr": 0.2}
     found = ask("POST", "/galleries/people/search", json=search).json()
     assert found["results"][0][0]["id"] == "i0"
-    probe = {"probe": X[0].tolist()}
-    verified = ask("POST", "/galleries/people/subjects/s0/verify?fpr=0.2", json=probe).json()
+    verified = ask(
+        "POST", "/galleries/people/subjects/s0/verify?fpr=0.2", json={"probe": X[0].tolist()}
+    ).json()
     assert verified["match"] is True
     assert "score" not in json.dumps([found["results"], {**verified, "operating_point": None}])
 
@@ -284,8 +283,7 @@ def test_training_one_model_and_importing(deployment: RunningServer) -> None:
     for tables in (["cars"], ["people", "people", "cars"]):
         assert train.status("POST", "/links", json={"tables": tables}) == 403, tables
     assert {one["name"] for one in train("GET", "/datasets").json()["items"]} == {"people"}
-    jobs = train("GET", "/jobs").json()["items"]
-    assert {one["model"] for one in jobs} == {"people"}
+    assert {one["model"] for one in train("GET", "/jobs").json()["items"]} == {"people"}
     every = As(deployment, deployment.facts["admin"])
     (other,) = [one["id"] for one in every("GET", "/jobs").json()["items"] if one["model"] == "cars"]
     for method, path, body, status in (

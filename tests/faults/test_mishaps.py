@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import text
@@ -20,27 +21,33 @@ from tests.serving import ROOT, serving
 ROUNDS = 50
 
 
+def killed(what: str, rounds: int, *words: str, **environment: str) -> dict[str, Any]:
+    """What was acknowledged by writers that were killed, beside what is there."""
+    script = Path(__file__).parent / "writers.py"
+    done = subprocess.run(
+        [sys.executable, str(script), what, str(rounds), *words],
+        cwd=ROOT,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout)
+
+
 @pytest.mark.nightly
 @pytest.mark.timeout(900)
 def test_fifty_kills_lose_and_double_no_record(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path / 'links.db'}"
-    with serving(tmp_path / "home", url, job_thread=True) as server, Client(server.url) as client:
+    with (
+        serving(tmp_path / "home", f"sqlite:///{tmp_path / 'links.db'}", job_thread=True) as server,
+        Client(server.url) as client,
+    ):
         client.add_dataset(
             "people", write(tmp_path / "people.csv", table(300, "dependent")[1]), unlabelled=True
         )
         made = client.link("people")
-        script = str(Path(__file__).parent / "link_writers.py")
-        done = subprocess.run(
-            [sys.executable, script, made["id"], str(ROUNDS)],
-            cwd=ROOT,
-            env=os.environ | server.environment,
-            capture_output=True,
-            text=True,
-            timeout=800,
-            check=False,
-        )
-    assert done.returncode == 0, done.stderr[-3000:]
-    reported = json.loads(done.stdout)
+        reported = killed("links", ROUNDS, made["id"], **server.environment)
     assert reported["acknowledged"] >= ROUNDS
     assert (reported["missing"], reported["twice"], reported["again"]) == ([], [], "k0-0")
     assert reported["counted"] == reported["records"]
@@ -99,26 +106,14 @@ def test_nothing_is_lost_doubled_or_half(name: str, kind: str, times: int) -> No
         assert row["refused (503, 507)"] == 0
 
 
-KINDS = ("sqlite", "postgresql")
-WIDTH = 8
 ROUNDS_BY_KIND = {"sqlite": 30, "postgresql": 20}
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ROUNDS_BY_KIND)
 def test_fifty_kills_lose_nothing_that_was_acknowledged(
     kind: str, new_database: Callable[..., str], tmp_path: Path
 ) -> None:
-    script = Path(__file__).parent / "gallery_writers.py"
-    done = subprocess.run(
-        [sys.executable, str(script), new_database(kind), str(tmp_path), str(ROUNDS_BY_KIND[kind])],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    reported = json.loads(done.stdout)
+    reported = killed("gallery", ROUNDS_BY_KIND[kind], new_database(kind), str(tmp_path))
     assert reported["acknowledged"] >= ROUNDS_BY_KIND[kind]
     assert (reported["missing"], reported["risen"], reported["half"]) == ([], [], [])
     assert reported["counted"] == reported["found"] == reported["viewed"]

@@ -230,17 +230,17 @@ class EndToEnd:
                 y[row],
                 X[row] + np.float32(0.001) * rng.standard_normal((row.size, self.width), np.float32),
             )
-        parts = split_data(
+        rows = split_data(
             y,
             protocol="open-set",
             calibration_fraction=self.calibration_fraction,
             test_fraction=0.1,
             random_state=rng,
-        )
-        rows = parts.calibration
+        ).calibration
         pairs = held_out_pairs(y[rows], protocol="open-set", n_pairs=20_000, random_state=rng)
-        scores = _cosine(X[rows[pairs.left]], X[rows[pairs.right]])
-        return Scored(scores=scores, same=pairs.same, units=pairs.units)
+        return Scored(
+            scores=_cosine(X[rows[pairs.left]], X[rows[pairs.right]]), same=pairs.same, units=pairs.units
+        )
 
     def true_rate(self, threshold: float) -> float:
         ordered = _fresh_cosines(self.width)
@@ -357,8 +357,7 @@ class CellScorer:
         self, cells: Any, left: NDArray[np.int64], right: NDArray[np.int64]
     ) -> NDArray[np.float32]:
         values = np.where(cells_missing(cells), np.nan, cells).astype(np.float64)
-        apart = np.abs(values[left] - values[right])
-        return np.nansum(0.2 - apart, axis=1).astype(np.float32)
+        return np.nansum(0.2 - np.abs(values[left] - values[right]), axis=1).astype(np.float32)
 
     def _prepared_subjects(self, sets: SampleSets, how: str) -> SampleSets:
         return sets

@@ -168,8 +168,7 @@ def by_hand(sample: PairSample, units: np.ndarray, stop: int, count: np.ndarray)
     rate = (pair * above).sum() / 2 / total
     x = (above - rate * every) / total
     of_units = (count * (x @ count) ** 2).sum()
-    of_edges = (pair * x**2).sum() / 2
-    return rate, max(of_units - of_edges, of_units / 2)
+    return rate, max(of_units - ((pair * x**2).sum() / 2), of_units / 2)
 
 
 @pytest.mark.parametrize("world", [People(m=10, per=3, n_pairs=250), Classes(m=18)])
@@ -208,8 +207,7 @@ def test_variance_is_that_of_repeated_draws() -> None:
 
 
 def test_one_person_behind_all_false_positives_is_not_enough() -> None:
-    m = 200
-    first, second = np.triu_indices(m, 1)
+    first, second = np.triu_indices(200, 1)
     scores = np.random.default_rng(0).random(first.size)
     scores[first == 0] += 1
     units = np.stack([first, second], axis=1)

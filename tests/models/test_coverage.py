@@ -101,8 +101,7 @@ def test_what_is_promised_before_the_rate_is_chosen_holds_after() -> None:
     exceeded = 0
     for _ in range(N):
         drawn = world.draw(rng)
-        made = Calibration.fit(drawn.scores, drawn.same, drawn.units, listing="drawn")
-        point = made.operating_point(0.08)
+        point = Calibration.fit(drawn.scores, drawn.same, drawn.units, listing="drawn").operating_point(0.08)
         exceeded += world.true_rate(point.threshold) > point.fpr_upper_bound
     assert exceeded <= most_failures(N, 0.95)
 

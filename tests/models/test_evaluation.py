@@ -71,14 +71,16 @@ def test_weights_are_repetitions() -> None:
     scores, same = rng.integers(0, 9, 200).astype(float), rng.random(200) < 0.4
     weight = rng.integers(0, 4, 200)
     weighted = roc_curve_pairs(scores, same, sample_weight=weight)
-    repeated = roc_curve_pairs(np.repeat(scores, weight), np.repeat(same, weight))
-    for one, other in zip(weighted, repeated, strict=True):
+    for one, other in zip(
+        weighted, roc_curve_pairs(np.repeat(scores, weight), np.repeat(same, weight)), strict=True
+    ):
         np.testing.assert_allclose(one, other)
 
 
 def test_equal_error_rate_and_its_words() -> None:
-    scores = np.array([4.0, 3, 2, 1, 3.5, 2.5, 1.5, 0.5])
-    metrics = pair_report(scores, np.array([1, 1, 1, 1, 0, 0, 0, 0]), random_state=0).metrics
+    metrics = pair_report(
+        np.array([4.0, 3, 2, 1, 3.5, 2.5, 1.5, 0.5]), np.array([1, 1, 1, 1, 0, 0, 0, 0]), random_state=0
+    ).metrics
     assert metrics["eer"]["value"] == pytest.approx(0.5)
     perfect = pair_report(np.array([2.0, 2, 1, 1]), np.array([1, 1, 0, 0]), random_state=0).metrics
     assert (perfect["eer"]["value"], perfect["auc"]["value"]) == (0, 1)
@@ -179,8 +181,9 @@ def test_rates_of_one_threshold_weigh_people_equally() -> None:
 def test_perfect_separation_of_few_people_is_no_certainty() -> None:
     rng = np.random.default_rng(0)
     pairs = held_out_pairs(np.repeat(np.arange(30), 3), protocol="open-set", n_pairs=2_000, random_state=0)
-    scores = rng.random(len(pairs)) + 5 * pairs.same
-    metrics = pair_report(scores, pairs.same, pairs.units, n_replicates=100, random_state=0).metrics
+    metrics = pair_report(
+        rng.random(len(pairs)) + 5 * pairs.same, pairs.same, pairs.units, n_replicates=100, random_state=0
+    ).metrics
     assert metrics["auc"]["value"] == 1
     for found in (metrics["auc"], metrics["tpr_at_fpr"]["0.01"]):
         assert 0.8 < found["interval"][0] < 0.93

@@ -311,8 +311,7 @@ class TestLabelRankers:
         assert model.score(X, Y) > 0.5
 
     def test_only_the_order_of_positions_matters(self, spec: Any) -> None:
-        same = build(spec).fit(X, 10.0 + 7.5 * Y**3)
-        assert same.predict(X).tobytes() == fitted(spec).predict(X).tobytes()
+        assert build(spec).fit(X, 10.0 + 7.5 * Y**3).predict(X).tobytes() == fitted(spec).predict(X).tobytes()
 
     def test_two_labels_and_many(self, spec: Any) -> None:
         assert set(build(spec).fit(X, Y[:, :2]).predict(X).ravel()) == {0.0, 1.0}

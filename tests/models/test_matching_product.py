@@ -155,8 +155,9 @@ def test_what_the_plan_says_is_enough_is_answered() -> None:
         assert needed is not None
         for people in (needed, needed - 1):
             pairs = held_out_pairs(np.arange(people), protocol="open-set", n_pairs=n_pairs, random_state=0)
-            scores = rng.standard_normal(len(pairs))
-            made = Calibration.fit(scores, pairs.same, pairs.units, listing="drawn", n_replicates=1_000)
+            made = Calibration.fit(
+                rng.standard_normal(len(pairs)), pairs.same, pairs.units, listing="drawn", n_replicates=1_000
+            )
             reported = reach(people)
             if people > 2_000:
                 # Its refusal would take a bootstrap of six thousand people.
@@ -286,8 +287,9 @@ def test_how_many_splits_are_averaged_is_blind_to_labels_in_closed_set_use(
     numbers = set()
     for y in (np.arange(60) % 2, np.arange(60) % 20):
         same = y[units[:, 0]] == y[units[:, 1]]
-        sample = pair_sample(scores, same, units, protocol="closed-set")
-        graph = ScoredGraph.of(sample, np.unique(scores[~same])[::-1])
+        graph = ScoredGraph.of(
+            pair_sample(scores, same, units, protocol="closed-set"), np.unique(scores[~same])[::-1]
+        )
         numbers.add(len(AllPairs(graph, np.zeros(1)).matrices(1, 0.3)))
     assert numbers == {2}
 
@@ -328,8 +330,7 @@ def test_how_many_pairs_count_as_independent_is_blind_to_labels_in_closed_set_us
     found = set()
     for n_classes in (2, 5, 20, 40):
         y = np.random.default_rng(n_classes).integers(0, n_classes, 40)
-        same = y[units[:, 0]] == y[units[:, 1]]
-        sample = pair_sample(scores, same, units, protocol="closed-set")
+        sample = pair_sample(scores, y[units[:, 0]] == y[units[:, 1]], units, protocol="closed-set")
         found.add((sample.different.n_blocks, sample.n_units))
     assert len(found) == 1
     # Labels that differ pair by pair, as a list may have them, change nothing either.

@@ -113,8 +113,7 @@ def test_people_with_many_samples_do_not_decide_the_rate() -> None:
 def test_the_scale_of_scores_does_not_matter(seed: int, levels: int, method: str, closed: bool) -> None:
     rng = np.random.default_rng(seed)
     drawn = Classes(m=90).draw(rng) if closed else all_pairs(90, seed)
-    ranks = np.argsort(np.argsort(drawn.scores)) * levels // drawn.scores.size
-    scores = ranks.astype(np.float32)
+    scores = (np.argsort(np.argsort(drawn.scores)) * levels // drawn.scores.size).astype(np.float32)
 
     def point(values: np.ndarray) -> OperatingPoint | None:
         calibration = Calibration.fit(values, drawn.same, drawn.units, n_replicates=1_000)
@@ -340,8 +339,7 @@ def test_ids_of_photos_are_no_classes_unless_somebody_says_so() -> None:
     for kept in (slice(None), ~same):
         with pytest.raises(ValueError, match=r"protocol is missing.*'open-set'.*'closed-set'"):
             operating_point(scores[kept], same[kept], 0.05, units=photos[kept])
-    declared = operating_point(scores, same, 0.05, units=photos, protocol="closed-set")
-    assert declared.protocol == "closed-set"
+    assert operating_point(scores, same, 0.05, units=photos, protocol="closed-set").protocol == "closed-set"
     with pytest.raises(InsufficientCalibrationData):
         operating_point(scores, same, 0.05, units=photos // 5)
     # Nothing is named, or people are: nothing is asked.

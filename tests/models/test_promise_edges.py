@@ -178,8 +178,9 @@ def test_a_population_is_promised_what_its_sample_shows() -> None:
 def test_false_negative_rates_hold_together_under_a_simultaneous_promise() -> None:
     rng = np.random.default_rng(0)
     same = np.arange(1_100) >= 700
-    scores = (rng.standard_normal(same.size) + 3 * same).astype(np.float32)
-    made = Calibration.fit(scores, same, independent=True)
+    made = Calibration.fit(
+        (rng.standard_normal(same.size) + 3 * same).astype(np.float32), same, independent=True
+    )
     for fnr in (0.02, 0.05):
         alone, together = (
             made.operating_point(0.1, fnr=fnr, simultaneous=simultaneous) for simultaneous in (False, True)

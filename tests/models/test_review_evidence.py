@@ -62,8 +62,7 @@ def test_a_wrong_judgement_never_lowers_the_bound(wrong: list[bool], more: int, 
     assert sum(x) <= judged <= sum(x) + more
     for at in range(len(x)):
         if not x[at]:
-            worse = [*x[:at], 1, *x[at + 1 :]]
-            assert bound_of(worse, size, at_most) >= judged
+            assert bound_of([*x[:at], 1, *x[at + 1 :]], size, at_most) >= judged
             break
 
 

@@ -128,8 +128,9 @@ def test_everything_is_scored_when_it_fits() -> None:
 
 
 def test_every_pair_of_identities_weighs_the_same_while_they_fit() -> None:
-    y = np.repeat(np.arange(20), [2, 9] * 10)
-    pairs = held_out_pairs(y, protocol="open-set", n_pairs=1_200, random_state=0)
+    pairs = held_out_pairs(
+        np.repeat(np.arange(20), [2, 9] * 10), protocol="open-set", n_pairs=1_200, random_state=0
+    )
     edges, rows = np.unique(np.sort(pairs.units[~pairs.same], axis=1), axis=0, return_counts=True)
     assert edges.shape[0] == 190
     assert rows.min() >= 4

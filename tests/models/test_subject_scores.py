@@ -79,8 +79,9 @@ def test_sparse_samples_are_taken() -> None:
     model = MODELS["cosine"]
     left, right = sides(5, 6)
     dense = model.subject_score(left, right)
-    sparse = model.subject_score([csr_array(a) for a in left], [csr_array(b) for b in right])
-    np.testing.assert_allclose(sparse, dense, rtol=1e-6)
+    np.testing.assert_allclose(
+        model.subject_score([csr_array(a) for a in left], [csr_array(b) for b in right]), dense, rtol=1e-6
+    )
 
 
 @pytest.mark.parametrize(
@@ -146,8 +147,7 @@ def test_the_draw_repeats_and_keeps_to_its_budget() -> None:
 
 
 def test_people_of_one_unit_are_never_paired_as_different() -> None:
-    units = WHO // 2
-    pairs = subject_pairs(WHO, 3, 1, n_pairs=2_000, units=units)
+    pairs = subject_pairs(WHO, 3, 1, n_pairs=2_000, units=WHO // 2)
     apart = pairs.units[~pairs.same]
     assert (apart[:, 0] != apart[:, 1]).all()
     assert (pairs.units[pairs.same, 0] == pairs.units[pairs.same, 1]).all()

@@ -134,8 +134,7 @@ def test_units_of_one_spelling_are_one() -> None:
     same, scores = left // 2 == right // 2, np.random.default_rng(0).normal(size=left.size)
     names = np.array([f"p{at // 2}" for at in range(60)])
     plain = operating_point(scores, same, 0.4, units=(names[left], names[right]))
-    trailing = np.char.add(names, " ")
-    assert operating_point(scores, same, 0.4, units=(names[left], trailing[right])) == plain
+    assert operating_point(scores, same, 0.4, units=(names[left], np.char.add(names, " ")[right])) == plain
     with pytest.raises(ValueError, match=r"name nobody.*'unknown'"):
         operating_point(
             scores, same, 0.4, units=(np.where(names == "p3", "unknown", names)[left], names[right])

@@ -184,6 +184,12 @@ WATCHED: dict[str, tuple[Row, ...]] = {
             "if tenant is not None:",
             "if False:",
         ),
+        (
+            "short requests of other owners come between those of one",
+            "pairmark/service/scheduling.py",
+            r"if self\._begun\[owner\] <= BEGUN_AT_ONCE:",
+            "if True:",
+        ),
     ),
     "tests/service/test_webhooks.py": (
         (
@@ -265,8 +271,6 @@ WATCHED: dict[str, tuple[Row, ...]] = {
             r"if self\._began_at <= self\._changed_at:",
             "if False:",
         ),
-    ),
-    "tests/service/runtime/test_input_checks.py": (
         (
             "match is score > threshold, strictly",
             "pairmark/service/runtime",
@@ -409,14 +413,6 @@ WATCHED: dict[str, tuple[Row, ...]] = {
             PAIRS,
             r"share = weight / \(rows\[edge\] \* max",
             "share = weight / (1 * max",
-        ),
-    ),
-    "tests/service/test_shares.py": (
-        (
-            "short requests of other owners come between those of one",
-            "pairmark/service/scheduling.py",
-            r"if self\._begun\[owner\] <= BEGUN_AT_ONCE:",
-            "if True:",
         ),
     ),
     "tests/models/test_promise_edges.py": (

@@ -32,8 +32,7 @@ def people(
 ) -> tuple[np.ndarray, np.ndarray]:
     """``rows`` samples of each of ``n`` people around a point of their own."""
     rng = np.random.default_rng(seed)
-    centres = rng.normal(size=(n, width)) * 2
-    X = np.repeat(centres, rows, axis=0) + rng.normal(size=(n * rows, width)) * 0.5
+    X = np.repeat(rng.normal(size=(n, width)) * 2, rows, axis=0) + rng.normal(size=(n * rows, width)) * 0.5
     return X.astype(np.float32), np.repeat(np.arange(first, first + n), rows)
 
 
@@ -68,22 +67,24 @@ class Deployment:
             listed = self.folder / f"{name}-pairs.csv"
             listed.write_text(pairs)
         few = y is not None and np.unique(y).size < 30
-        request = DatasetRequest(
-            name=name, classes="y" if few else None, unlabelled=y is None and pairs is None
+        return self.datasets.add(
+            file,
+            DatasetRequest(name=name, classes="y" if few else None, unlabelled=y is None and pairs is None),
+            pairs=listed,
         )
-        return self.datasets.add(file, request, pairs=listed)
 
     def request(self, **changes: Any) -> JobRequest:
-        given = {
-            "learner": "similarity-forest",
-            "dataset": "people",
-            "model": "faces",
-            "params": SMALL_FOREST,
-            "evaluation": {"n_pairs": 3_000},
-            "promote": True,
-            **changes,
-        }
-        return JobRequest.model_validate(given)
+        return JobRequest.model_validate(
+            {
+                "learner": "similarity-forest",
+                "dataset": "people",
+                "model": "faces",
+                "params": SMALL_FOREST,
+                "evaluation": {"n_pairs": 3_000},
+                "promote": True,
+                **changes,
+            }
+        )
 
     def train(self, **changes: Any) -> int:
         """Submit and run one job in this process; returns the version."""

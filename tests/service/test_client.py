@@ -77,8 +77,7 @@ def test_matches_are_scores_above_the_threshold(client: Client, digits: np.ndarr
         found.scores, client.similarity(digits[:many], digits[many : 2 * many], model="digits")
     )
     by_its_id = {"fpr": 0.1, "calibration": found.operating_point["calibration_id"]}
-    by_score = client.match(scores=found.scores, **by_its_id)
-    np.testing.assert_array_equal(by_score.matches, found.matches)
+    np.testing.assert_array_equal(client.match(scores=found.scores, **by_its_id).matches, found.matches)
     with pytest.raises(InvalidInput, match="refs"):
         client.match(scores=[0.5], refs=[["a", "b"]], **by_its_id)
 
@@ -114,12 +113,11 @@ def test_a_dataset_and_a_training_from_arrays(client: Client, digits_deployment:
     assert sent[-1] == 1.0
     shares: list[float] = []
 
-    params = {"n_estimators": 2, "n_pairs": 1000, "random_state": 0}
     job = client.train(
         "similarity-forest",
         "from-arrays",
         "mine",
-        params=params,
+        params={"n_estimators": 2, "n_pairs": 1000, "random_state": 0},
         promote=False,
         progress=lambda share, _: shares.append(share),
     )
@@ -132,8 +130,7 @@ def test_a_dataset_and_a_training_from_arrays(client: Client, digits_deployment:
 
 def test_keys_are_sent_and_missed(serve: Serve) -> None:
     deployment = serve()
-    made = deployment.key("score")
-    with Client(deployment.url, api_key=made["key"]) as client:
+    with Client(deployment.url, api_key=deployment.key("score")["key"]) as client:
         assert client.models() == []
         with pytest.raises(Denied) as refused:
             client.add_dataset("x", X=np.eye(3))
@@ -144,8 +141,10 @@ def test_keys_are_sent_and_missed(serve: Serve) -> None:
 
 
 def test_nobody_there() -> None:
-    absent = Client("http://127.0.0.1:9", patience=0)
-    with absent as client, pytest.raises(Unreachable, match="does not answer") as raised:
+    with (
+        Client("http://127.0.0.1:9", patience=0) as client,
+        pytest.raises(Unreachable, match="does not answer") as raised,
+    ):
         client.models()
     # One sentence: not what a library went through.
     assert len(traceback.format_exception(raised.value)) < 12

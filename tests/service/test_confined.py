@@ -39,8 +39,9 @@ def read(folder: Path, content: bytes, kind: str, *, limits: Any = None, **roles
         "kind": kind,
         "request": DatasetRequest(name="d", **roles).model_dump(mode="json"),
     }
-    own = replace(FileLimits.of(SETTINGS, len(content)), **(limits or {}))
-    made: dict[str, Any] = read_confined(task, own)
+    made: dict[str, Any] = read_confined(
+        task, replace(FileLimits.of(SETTINGS, len(content)), **(limits or {}))
+    )
     return made
 
 

@@ -151,8 +151,9 @@ def test_galleries_are_shown_to_keys_that_may_read_them(serve: Serve) -> None:
     job = deployment.train(learner="metric", dataset="d", model="m", params={"metric": "euclidean"})
     deployment.enroll("secret-guests", "m", [[at, 0.0, 0.0, 1.0] for at in range(3)])
     assert "secret-guests" in deployment.http.get("/console/galleries", headers=HTML).text
-    keys = {scope: deployment.key(scope)["key"] for scope in ("admin", "gallery", "train", "score")}
-    for scope, key in keys.items():
+    for scope, key in {
+        scope: deployment.key(scope)["key"] for scope in ("admin", "gallery", "train", "score")
+    }.items():
         page = answered(deployment.http.get("/", headers={**HTML, "X-API-Key": key}))
         seen = scope in ("admin", "gallery")
         assert ('href="/console/galleries"' in page.text) == seen, scope
@@ -160,6 +161,5 @@ def test_galleries_are_shown_to_keys_that_may_read_them(serve: Serve) -> None:
             page = deployment.http.get(path, headers={**HTML, "X-API-Key": key})
             assert page.status_code == (200 if seen else 403), (scope, path)
             assert ("secret-guests" in page.text) == seen, (scope, path)
-        shown = {"X-API-Key": key}
-        cancelled = deployment.http.post(f"/jobs/{job['id']}/cancel", headers=shown).status_code
+        cancelled = deployment.http.post(f"/jobs/{job['id']}/cancel", headers={"X-API-Key": key}).status_code
         assert cancelled == (202 if scope in ("admin", "train") else 403), scope

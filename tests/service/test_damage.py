@@ -54,8 +54,7 @@ def test_production_without_its_calibration_says_so(deployment, client):
 
 def test_one_damaged_item_leaves_the_others_searchable(deployment, client):
     spoil(deployment, "UPDATE gallery_items SET vector = x'00', metadata = '' WHERE id = 'a'")
-    query = {"queries": people(2, 1)[0][1:].tolist(), "k": 5}
-    answer = client.post("/galleries/staff/search", json=query)
+    answer = client.post("/galleries/staff/search", json={"queries": people(2, 1)[0][1:].tolist(), "k": 5})
     assert answer.is_success, answer.text
     assert "'id': 'b'" in str(answer.json())
     assert "'id': 'a'" not in str(answer.json())

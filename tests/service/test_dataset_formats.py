@@ -151,8 +151,7 @@ def test_rows_without_a_label_are_stored_and_that_is_told(datasets: Datasets, co
 
 
 def test_rankings_of_labels_as_text(datasets: Datasets) -> None:
-    content = b"x,r\n1,b>a>c\n2,b > a=c\n3,c>b\n4,a\n"
-    out, data = send(datasets, content, "a.csv", ranking="r")
+    out, data = send(datasets, b"x,r\n1,b>a>c\n2,b > a=c\n3,c>b\n4,a\n", "a.csv", ranking="r")
     assert data.label_names == ("a", "b", "c")
     nan = np.nan
     np.testing.assert_array_equal(data.rankings, [[1, 0, 2], [1, 0, 1], [nan, 1, 0], [0, nan, nan]])
@@ -160,8 +159,7 @@ def test_rankings_of_labels_as_text(datasets: Datasets) -> None:
 
 
 def test_positions_that_would_give_the_ranking_away_are_no_features(datasets: Datasets) -> None:
-    content = b"x,r,a,b\n1,b>a,1,0\n2,a>b,0,1\n"
-    out, data = send(datasets, content, "a.csv", ranking="r")
+    out, data = send(datasets, b"x,r,a,b\n1,b>a,1,0\n2,a>b,0,1\n", "a.csv", ranking="r")
     assert data.feature_names == ("x",)
     assert any("left out" in warning for warning in out.warnings)
 

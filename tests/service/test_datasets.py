@@ -82,5 +82,4 @@ def test_a_dataset_that_a_job_waits_for_stays(datasets: Datasets, database: Data
 def test_pages_hold_every_dataset_once_newest_first(datasets: Datasets) -> None:
     for number in range(5):
         add(datasets, name=f"d{number}")
-    found = of_all_pages(partial(datasets.page, 2))
-    assert [item.name for item in found] == ["d4", "d3", "d2", "d1", "d0"]
+    assert [item.name for item in of_all_pages(partial(datasets.page, 2))] == ["d4", "d3", "d2", "d1", "d0"]

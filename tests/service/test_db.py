@@ -102,8 +102,7 @@ def test_jobs_of_older_houses_learn_the_names_of_their_unlabelled_rows(new_datab
 def test_several_processes_may_upgrade_at_once(new_database, kind: str) -> None:
     url = new_database(kind, migrated=False)
     code = "import sys; from pairmark.service.db import Database; input(); Database(sys.argv[1]).upgrade()"
-    running = [python(code, url, stdin=subprocess.PIPE) for _ in range(3)]
-    for process in running:
+    for process in [python(code, url, stdin=subprocess.PIPE) for _ in range(3)]:
         _, said = process.communicate("go\n", timeout=60)
         assert process.returncode == 0, said
     with Database(url) as database:

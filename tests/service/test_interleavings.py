@@ -16,7 +16,7 @@ from pairmark.service.store.store import ModelStore
 from pairmark.service.tables import AliasRow, ModelRow, ModelVersion
 from tests.interleaving import every_preemption
 from tests.service.conftest import Deployment
-from tests.service.galleries.gallery_cases import WIDTH, add_model, rows, served
+from tests.service.galleries.conftest import WIDTH, add_model, rows, served
 
 pytestmark = pytest.mark.each_database
 

@@ -229,8 +229,7 @@ def test_few_people_hear_what_they_can_have_instead_of_their_target(deployment):
 
 
 def test_a_refusal_says_what_is_to_be_had_and_what_the_rate_takes() -> None:
-    promise = expected_guarantee(400, 0.25, protocol="open-set")
-    ways = ways_from(0.001, promise.smallest_fpr, 5990, "people")
+    ways = ways_from(0.001, expected_guarantee(400, 0.25, protocol="open-set").smallest_fpr, 5990, "people")
     assert [(way["fpr"], way["command"], way["text"]) for way in ways] == [
         (0.059, "fpr=0.059", "5.9 %: retry with this rate"),
         (0.001, None, "0.1 %: calibrate on 5,990 people"),
@@ -392,8 +391,7 @@ def test_a_column_that_is_no_feature_groups_people(deployment: Deployment, kind:
     )
     assert version.n_features == 6
     calibration, _ = deployment.store.calibrations.load(version.calibration_id)
-    groups = calibration.operating_point(0.5).groups
-    assert {entry["group"] for entry in groups or ()} == {"north", "south"}
+    assert {entry["group"] for entry in calibration.operating_point(0.5).groups or ()} == {"north", "south"}
 
 
 @pytest.mark.parametrize(

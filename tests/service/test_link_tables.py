@@ -231,8 +231,7 @@ def test_columns_that_are_called_otherwise_are_paired_by_their_words(
 
 
 def test_titles_that_one_table_numbers_are_texts(tmp_path: Path) -> None:
-    rows = people(200)
-    titles = [f"{row['first']} {row['last']}" for row in rows]
+    titles = [f"{row['first']} {row['last']}" for row in people(200)]
     both = (
         [["title", "person"], *([title] * 2 for title in titles)],
         [["title", "person"], *([f"{title} ({1990 + at % 30})", title] for at, title in enumerate(titles))],

@@ -166,8 +166,7 @@ def test_equal_rows_are_duplicates_and_each_is_linked_once(tmp_path: Path) -> No
     copies = {name: (cells[:20] * 30) for name, cells in columns.items()}
     copies["id"] = [f"r{row}" for row in range(600)]
     summary, rows = linked(tmp_path, write(tmp_path / "t.csv", copies))
-    equal = [row for row in rows if int(row["left"][1:]) % 20 == int(row["right"][1:]) % 20]
-    assert len(equal) == 600 - 20
+    assert len([row for row in rows if int(row["left"][1:]) % 20 == int(row["right"][1:]) % 20]) == 600 - 20
     assert len({(row["left"], row["right"]) for row in rows}) == summary.links == len(rows)
 
 
@@ -479,8 +478,7 @@ def test_links_are_evaluated_against_a_column_or_pairs(tmp_path: Path) -> None:
     some = [(a, b) for at, a in enumerate(ids) for b in ids[at + 1 : at + 40]]
     same = [int(identity[a] == identity[b]) for a, b in some]
     given = {"left": [a for a, _ in some], "right": [b for _, b in some], "same": same}
-    pairs = write(tmp_path / "p.csv", given)
-    for truth, basis in (("who", "identities"), (str(pairs), "pairs")):
+    for truth, basis in (("who", "identities"), (str(write(tmp_path / "p.csv", given)), "pairs")):
         said = command("link", file, "--truth", truth, "--column", "who:ignore", "--json", **home)
         known = json.loads(said.stdout)["evaluation"]
         assert known["basis"] == basis

@@ -65,8 +65,9 @@ def upload(client: Client, name: str, columns: Mapping[str, Sequence[Any]], **ro
     lines = csv.writer(stream)
     lines.writerow(columns)
     lines.writerows(zip(*columns.values(), strict=True))
-    body = io.BytesIO(stream.getvalue().encode())
-    client.add_dataset(name, body, format="csv", **(roles or {"unlabelled": True}))
+    client.add_dataset(
+        name, io.BytesIO(stream.getvalue().encode()), format="csv", **(roles or {"unlabelled": True})
+    )
 
 
 @pytest.fixture(scope="module")
@@ -165,8 +166,7 @@ def test_rules_are_given_and_read_back_and_recall_is_measured_where_there_are_la
 ) -> None:
     assert found["blocking"]["recall_from"] == "overlap"
     assert found["blocking"]["recall"] > 0.95
-    labelled = columns | {"who": [f"p{who}" for who in identity.values()]}
-    upload(client, "labelled", labelled, identity="who")
+    upload(client, "labelled", columns | {"who": [f"p{who}" for who in identity.values()]}, identity="who")
     made = client.link("labelled")
     full = made["blocking"]
     assert full["recall_from"] == "labels"
@@ -402,8 +402,9 @@ def test_a_learned_model_scores_candidates_and_fpr_takes_its_threshold(
     client: Client, columns: Rows, identity: dict[str, int]
 ) -> None:
     upload(client, "marked", columns | {"who": [f"p{who}" for who in identity.values()]}, identity="who")
-    params = {"n_estimators": 40, "n_pairs": 4_000}
-    client.train("record-trees", "marked", "matcher", params=params, promote=True)
+    client.train(
+        "record-trees", "marked", "matcher", params={"n_estimators": 40, "n_pairs": 4_000}, promote=True
+    )
     upload(client, "to-link", columns)
     made = client.link("to-link", model="matcher")
     assert made["model"] == "matcher:1"
@@ -1004,8 +1005,7 @@ def test_links_of_texts_take_no_record_and_say_what_does(client: Client) -> None
 def test_links_to_a_unique_table_are_kept_to_an_expected_share(
     client: Client, columns: Rows, identity: dict[str, int]
 ) -> None:
-    once = {who: at for at, who in reversed([*enumerate(identity.values())])}
-    register = sorted(once.values())
+    register = sorted({who: at for at, who in reversed([*enumerate(identity.values())])}.values())
     others = sorted({*range(N)} - {*register})
     for name, rows in (("whole", register), ("others", others)):
         upload(client, name, {column: [of[row] for row in rows] for column, of in columns.items()})

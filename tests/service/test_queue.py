@@ -157,8 +157,7 @@ def test_a_silent_workers_job_is_taken_over_and_its_writes_refused(deployment):
 
 def test_a_late_worker_of_this_machine_keeps_its_job_while_it_runs(deployment):
     job = deployment.queue.submit(deployment.request())
-    name = f"{socket.gethostname()}:{os.getpid()}"
-    claim = deployment.queue.leases.claim(name)
+    claim = deployment.queue.leases.claim(f"{socket.gethostname()}:{os.getpid()}")
     expire(deployment, job.id)
     assert deployment.queue.leases.claim("other") is None
     assert deployment.queue.leases.renew(claim) is False

@@ -37,8 +37,9 @@ def table_of(deployment: Deployment, n: int = 120, name: str = "customers", seed
         deployment.folder / f"{name}.csv", table,
         rec=[f"r{row}" for row in range(len(who))], person=[f"{name}-{one}" for one in who],
     )  # fmt: skip
-    request = DatasetRequest(name=name, columns={"person": "identity", "rec": "id", **TYPES})
-    return deployment.datasets.add(file, request)
+    return deployment.datasets.add(
+        file, DatasetRequest(name=name, columns={"person": "identity", "rec": "id", **TYPES})
+    )
 
 
 def drawn_pairs(deployment: Deployment, n_chosen: int, n_drawn: int) -> dict[str, Any]:
@@ -236,8 +237,9 @@ class TestServing:
     def test_two_records_are_compared_matched_and_explained(self, served: RunningServer) -> None:
         left, right, stranger = (record(OTHERS, row) for row in (0, 1, 2))
         for model in ("customers", "encoded"):
-            body = {"model": model, "left": left, "right": [right, stranger]}
-            scores = served.http.post("/similarity", json=body).json()["scores"]
+            scores = served.http.post(
+                "/similarity", json={"model": model, "left": left, "right": [right, stranger]}
+            ).json()["scores"]
             assert scores[0] > scores[1]
             swapped = {"model": model, "left": [right, stranger], "right": left}
             assert served.http.post("/similarity", json=swapped).json()["scores"] == scores
@@ -319,8 +321,9 @@ class TestServing:
             {name: value for name, value in left.items() if name not in lacked}
             for lacked in combinations(names, 2)
         ][:12]
-        many = {**body, "left": [{"samples": [left, part]} for part in parts]}
-        answer = served.http.post("/match?fpr=0.2", json=many).json()
+        answer = served.http.post(
+            "/match?fpr=0.2", json={**body, "left": [{"samples": [left, part]} for part in parts]}
+        ).json()
         for entry, part in zip(answer["matches"], parts, strict=True):
             assert entry["match"] == (entry["score"] > entry["threshold"])
             assert set(entry["compared"]) <= set(part)

@@ -50,8 +50,7 @@ def model_id(database: Database) -> str:
 
 
 def asked(**changes: Any) -> ReviewRequest:
-    given = {"source": {"model": "faces"}, **changes}
-    return ReviewRequest.model_validate(given)
+    return ReviewRequest.model_validate({"source": {"model": "faces"}, **changes})
 
 
 def pairs(n: int) -> list[list[str]]:
@@ -94,8 +93,9 @@ def judge_all(reviews: Reviews, review_id: str, most: int = 10_000, by: str = "a
         items = reviews.next(review_id, by, 10).items
         if not items:
             break
-        said = [Outcome(item=one.item, same=one.refs[0] != "wrong", by=by) for one in items]
-        reviews.judge(review_id, said, "key:1")
+        reviews.judge(
+            review_id, [Outcome(item=one.item, same=one.refs[0] != "wrong", by=by) for one in items], "key:1"
+        )
     return reviews.get(review_id)
 
 
@@ -124,8 +124,7 @@ def test_pairs_of_a_reviewer_who_left_count_as_wrong_and_hold_nothing_up(
     made = reviews.create(asked(source={"refs": pairs(4_000)}))
     left_behind = reviews.next(made.id, "bob", 10).items
     items = reviews.next(made.id, "ada", 100).items
-    said = [Outcome(item=one.item, same=True, by="ada") for one in items]
-    now = reviews.judge(made.id, said, "key:1")
+    now = reviews.judge(made.id, [Outcome(item=one.item, same=True, by="ada") for one in items], "key:1")
     assert (now.judged, now.held, now.wrong, now.waiting) == (100, 10, 10, 0)
     assert now.bound is not None
     assert 0.09 < now.bound < 0.35
@@ -294,8 +293,7 @@ def test_each_question_draws_its_own_decisions(reviews: Reviews, database: Datab
     refs = [[["different", "match", "doubt"][at % 3], f"b{at}"] for at in range(300)]
     take(recorder, model_id, 300, ReviewPolicy(), decisions=[at % 3 for at in range(300)], refs=refs)
     write(recorder)
-    kinds = {"false-matches": {"match"}, "missed-matches": {"match", "different"}}
-    for question, expected in kinds.items():
+    for question, expected in {"false-matches": {"match"}, "missed-matches": {"match", "different"}}.items():
         made = reviews.create(asked(question=question))
         assert made.population == 100 * len(expected)
         items = reviews.next(made.id, "ada", 100).items
@@ -319,10 +317,11 @@ def test_missed_matches(reviews: Reviews) -> None:
         items = reviews.next(made.id, "ada", 10).items
         if not items:
             break
-        said = [
-            Outcome(item=one.item, same=one.decision == "match" or one.refs[0] == "same") for one in items
-        ]
-        found = reviews.judge(made.id, said, "ada")
+        found = reviews.judge(
+            made.id,
+            [Outcome(item=one.item, same=one.decision == "match" or one.refs[0] == "same") for one in items],
+            "ada",
+        )
     assert found.enough
     assert 2 / 202 <= found.bound <= 0.05
     assert found.judged < 400
@@ -341,8 +340,7 @@ def test_erased_names_count_as_wrong_and_are_gone(
             erased: Sequence[Any] = session.scalars(select(table).where(table.erased)).all()
             assert {(row.left_ref, row.right_ref, row.sides) for row in erased} == {(None, None, None)}
             assert not session.scalars(select(table).where(table.right_ref == "b7")).all()
-    after = reviews.create(asked(at_most=0.001))
-    for one in (made, before, after):
+    for one in (made, before, reviews.create(asked(at_most=0.001))):
         done = judge_all(reviews, one.id)
         assert (done.population, done.judged, done.wrong) == (60, 60, 1)
 

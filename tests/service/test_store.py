@@ -74,8 +74,7 @@ def test_an_alias_moves_with_its_history_and_its_etag(deployment):
     deployment.store.promote(
         "faces", "production", 1, actor="key:2", if_match="*", reason="Version 2 misses twins."
     )
-    same = deployment.store.promote("faces", "production", 1, actor="key:3")
-    assert same.revision == moved.revision + 1
+    assert deployment.store.promote("faces", "production", 1, actor="key:3").revision == moved.revision + 1
     history = deployment.store.history("faces", "production").items
     assert [(one.version, one.previous) for one in history] == [(1, 2), (2, 1), (1, None)]
     assert history[0].by == "key:2"
@@ -216,10 +215,9 @@ def test_a_promise_for_whichever_is_chosen_counts_every_version(deployment: Depl
     def asked(*, simultaneous: bool) -> dict[str, Any]:
         async def ask() -> dict[str, Any]:
             served = await runtime.version_for(f"faces:{trained}", "similarity")
-            chosen = made[2].id
             return (
                 await runtime.operating_point(
-                    served, Rate(0.6, "auto", 0.9, simultaneous, chosen), shows_scores=True
+                    served, Rate(0.6, "auto", 0.9, simultaneous, made[2].id), shows_scores=True
                 )
             ).public
 

@@ -135,8 +135,7 @@ def test_listed_pairs_of_guessed_people_all_train_and_are_measured_by_folds(depl
     assert (parts["train_pairs"], parts["folds"]) == (n_pairs, 5)
     assert parts["scored_pairs"] + parts["crossing_pairs"] == n_pairs
     assert parts["crossing_pairs"] < 0.5 * n_pairs
-    counted = version.metrics["n_same_pairs"] + version.metrics["n_negative_pairs"]
-    assert counted == parts["scored_pairs"]
+    assert (version.metrics["n_same_pairs"] + version.metrics["n_negative_pairs"]) == parts["scored_pairs"]
     job = deployment.queue.get(version.lineage.job)
     told = (job.message, " ".join(deployment.store.reports.report(version).limits))
     share = f"{parts['crossing_pairs']:,} ({100 * parts['crossing_pairs'] / n_pairs:.0f} %) join two folds"
@@ -390,8 +389,9 @@ def write_csv(path, sample, rankings, groups=None):
 def add(deployment, name, rankings, sample, groups=None):
     path = deployment.folder / f"{name}.csv"
     write_csv(path, sample, rankings, groups)
-    request = DatasetRequest(name=name, ranking=["ranking"], group=None if groups is None else "site")
-    return deployment.datasets.add(path, request)
+    return deployment.datasets.add(
+        path, DatasetRequest(name=name, ranking=["ranking"], group=None if groups is None else "site")
+    )
 
 
 def train(deployment, dataset, **changes):

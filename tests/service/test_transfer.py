@@ -146,8 +146,7 @@ def test_a_file_that_is_not_a_whole_unchanged_export_is_refused(deployment, else
     with pytest.raises(UnknownModel):
         deployment.store.model("copy")
     assert not (deployment.folder / "evil.npy").exists()
-    root = deployment.folder / "elsewhere"
-    assert [path for path in root.rglob("*") if path.is_file()] == []
+    assert [path for path in (deployment.folder / "elsewhere").rglob("*") if path.is_file()] == []
 
 
 def with_calibration(body, change, tell=lambda summary, arrays: None):
@@ -157,8 +156,7 @@ def with_calibration(body, change, tell=lambda summary, arrays: None):
         with tempfile.TemporaryDirectory() as scratch:
             folder = Path(scratch) / "old"
             folder.mkdir()
-            names = [name for name in entries if name.startswith("calibration/")]
-            for name in names:
+            for name in [name for name in entries if name.startswith("calibration/")]:
                 (folder / name.partition("/")[2]).write_bytes(entries.pop(name))
                 del manifest["files"][name]
             stored = read_artefact(folder)
@@ -215,8 +213,7 @@ def test_a_signed_calibration_keeps_its_guarantee_and_a_stripped_signature_is_re
         deployment.db, deployment.blobs, deployment.settings.model_copy(update={"import_key_file": key})
     )
     signed = store.export("faces", 1, deployment.folder / "signed").read_bytes()
-    stripped = rewritten(signed, lambda entries: entries.pop(SIGNATURE))
-    for body in (stripped, exported):
+    for body in (rewritten(signed, lambda entries: entries.pop(SIGNATURE)), exported):
         with pytest.raises(InvalidInput, match="is not signed"):
             store.import_file(io.BytesIO(body), name="copy", actor="test")
     # An import that came unsigned is not made good by the key of who exports it.

@@ -32,8 +32,9 @@ def added(deployment: Deployment, table: dict[str, Any], suffix: str = "csv", **
     lines.writerow(table)
     lines.writerows(zip(*table.values(), strict=True))
     request = DatasetRequest(name="table", **({"identity": "who"} | roles))
-    file = UploadFile(io.BytesIO(stream.getvalue().encode()), filename=f"t.{suffix}")
-    return deployment.datasets.add(file, request)
+    return deployment.datasets.add(
+        UploadFile(io.BytesIO(stream.getvalue().encode()), filename=f"t.{suffix}"), request
+    )
 
 
 def written(deployment: Deployment, query: str, index: str | None = None) -> Any:
@@ -59,10 +60,11 @@ def test_the_index_of_a_data_frame_is_no_feature(deployment: Deployment, index: 
 
 
 def test_the_index_of_a_frame_of_records_is_no_column(deployment: Deployment) -> None:
-    query = (
-        "SELECT 'p' || (i // 2) AS who, 'n' || (i % 9) || ' x' AS name, i * 7 AS visit FROM range(80) t(i)"
+    path = written(
+        deployment,
+        "SELECT 'p' || (i // 2) AS who, 'n' || (i % 9) || ' x' AS name, i * 7 AS visit FROM range(80) t(i)",
+        "visit",
     )
-    path = written(deployment, query, "visit")
     kept = {"identity": "who", "columns": {"visit": "number"}}
     for roles, names in (({"identity": "who"}, ["name"]), (kept, ["name", "visit"])):
         assert deployment.datasets.add(path, DatasetRequest(name="x", **roles)).feature_names == names

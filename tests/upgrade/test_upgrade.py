@@ -153,6 +153,5 @@ def test_keys_and_what_they_may_do_are_kept(upgraded: Upgraded) -> None:
     assert {key["name"] for key in upgraded.http.get("/keys").json()["items"]} == {"admin", "scoring"}
     # A client in the same process needs no key.
     if "X-API-Key" in upgraded.http.headers:
-        scoring = {"X-API-Key": upgraded.keys["scoring"]}
-        assert upgraded.http.get("/keys", headers=scoring).status_code == 403
+        assert upgraded.http.get("/keys", headers={"X-API-Key": upgraded.keys["scoring"]}).status_code == 403
         assert upgraded.http.get("/keys", headers={"X-API-Key": "pm_none"}).status_code == 401

@@ -155,8 +155,9 @@ def test_likely_choices_of_columns_are_scored_beforehand_and_say_what_they_cost(
 def test_a_choice_is_rounded_up_to_the_best_one_that_contains_it() -> None:
     cells, who = record_people(200, np.random.default_rng(7), missing=0.05)
     pairs = held_out_pairs(who, protocol="open-set", n_pairs=5_000, random_state=0)
-    scores = CellScorer().score_pairs(cells, pairs.left, pairs.right)
-    records = Calibration.of_pairs(scores, cells, pairs, scorer=CellScorer()).records
+    records = Calibration.of_pairs(
+        CellScorer().score_pairs(cells, pairs.left, pairs.right), cells, pairs, scorer=CellScorer()
+    ).records
     assert records is not None
     columns = lacking(0, 1)
     covers = records.cover(columns)
@@ -175,8 +176,9 @@ def test_whatever_a_pair_lacks_a_prepared_choice_contains_it_and_little_more(
 ) -> None:
     """By brute force; of many columns those that cost least leave together, as one."""
     cells, who = record_people(40, np.random.default_rng(7), missing=0.02, columns=n_columns)
-    pairs = held_out_pairs(who, protocol="open-set", n_pairs=500, random_state=0)
-    records = CalibrationRecords.of(cells, pairs)
+    records = CalibrationRecords.of(
+        cells, held_out_pairs(who, protocol="open-set", n_pairs=500, random_state=0)
+    )
     assert records is not None
     prepared = records.with_patterns(CellScorer()).patterns[:, 0]
     n_more = []

@@ -95,8 +95,9 @@ def test_a_calibration_keeps_its_ranges_and_refuses_damaged_ones() -> None:
         protocol="open-set",
         listing="all",
     )
-    scores = Plda().fit(*people(100, seed=3)).pair_score(X[left], X[right])
-    plain = Calibration.fit(scores, pairs.same, pairs.units)
+    plain = Calibration.fit(
+        Plda().fit(*people(100, seed=3)).pair_score(X[left], X[right]), pairs.same, pairs.units
+    )
     assert plain.inputs is None
     plain_tpr = plain.operating_point(0.1).tpr
     assert {one["status"] for one in plain.operating_point(0.1).assumes[:1]} == {"unchecked"}

@@ -155,16 +155,16 @@ class TestGraphs:
         A, classes = noisy(80)
         model = Ghost(graph="knn", random_state=0).fit(A[:60], classes[:60])
         one = model.class_distances(A[60:])
-        alone = np.vstack([model.class_distances(row[None]) for row in A[60:]])
-        np.testing.assert_allclose(alone, one, rtol=1e-9)
+        np.testing.assert_allclose(
+            np.vstack([model.class_distances(row[None]) for row in A[60:]]), one, rtol=1e-9
+        )
 
     def test_edges_given_for_new_points_are_used(self) -> None:
         A, classes = noisy(60)
         inside = [(i, j) for i, j in combinations(range(60), 2) if classes[i] == classes[j]]
         model = Ghost(meta_features=["path"], random_state=0).fit(A, classes, edges=inside)
         new = np.zeros((3, 12), dtype=np.float32)
-        links = [(0, 0), (0, 2), (1, 1), (2, 3)]
-        assert model.predict(new, edges=links).tolist() == [0, 1, 1]
+        assert model.predict(new, edges=[(0, 0), (0, 2), (1, 1), (2, 3)]).tolist() == [0, 1, 1]
 
     def test_disconnected_parts_are_no_error(self) -> None:
         A, classes = noisy(40)
@@ -281,9 +281,8 @@ class TestTheDistance:
             model.explain(X[:2], X[:2])
 
     def test_every_meta_feature_at_once_is_symmetric(self) -> None:
-        names = list(BUILT_IN)
         model = Ghost(
-            order=3, meta_features=names, graph="knn", cluster_metric=True, tau=0.0, max_iter=5
+            order=3, meta_features=list(BUILT_IN), graph="knn", cluster_metric=True, tau=0.0, max_iter=5
         ).fit(X[::3], y[::3])
         a, b = X[1::3], X[2::3]
         assert model.pair_score(a, b).tobytes() == model.pair_score(b, a).tobytes()

@@ -28,8 +28,7 @@ from tests.models.saving import reloaded
 def some_rankings(n: int, d: int, k: int, seed: int, levels: int = 1_000) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(seed)
     X = rng.integers(0, levels, (n, d)).astype(np.float32)
-    scores = X @ rng.standard_normal((d, k)) + levels * 0.3 * rng.standard_normal((n, k))
-    return X, positions_of(scores)
+    return X, positions_of(X @ rng.standard_normal((d, k)) + levels * 0.3 * rng.standard_normal((n, k)))
 
 
 def canonical(Y: np.ndarray) -> np.ndarray:

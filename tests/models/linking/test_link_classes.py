@@ -145,8 +145,7 @@ def test_names_in_each_others_columns_are_of_one_person() -> None:
         rows.append([last, first, *rest[:3], "" if drawn.random() < 0.5 else rest[3]])
     _, links = linked(rows, [LinkField(name, of) for name, of in KINDS.items()])
     assert all(who[a] == who[b] for a, b in links)
-    swapped = {b for a, b in links if b >= len(rows) - 60}
-    assert len(swapped) >= 57
+    assert len({b for a, b in links if b >= len(rows) - 60}) >= 57
 
 
 def test_names_that_a_list_of_frequencies_lacks_are_as_frequent_as_in_the_rows() -> None:
@@ -186,8 +185,7 @@ def test_firms_that_differ_in_their_legal_form_alone_are_two() -> None:
     same = [who[a] == who[b] for a, b in links]
     assert sum(same) >= 0.97 * len(same)
     # A firm written without its form is the one of its name, where there is no other.
-    bare = {row for pair in links for row in pair if " " not in rows[row][0]}
-    assert len(bare) >= 20
+    assert len({row for pair in links for row in pair if " " not in rows[row][0]}) >= 20
     assert [name for name, *_ in linking.columns] == list(kinds)
 
 
@@ -242,8 +240,9 @@ def test_names_that_no_row_of_another_table_has_tell_nothing_where_contacts_do()
         for word in ("museum", "gallery of art")
         for place, phone in zip(places, phones, strict=True)
     ]
-    fields = [LinkField(name, name) for name in ("name", "city", "phone", "web")]
-    linking, links = linked(rows, fields, (400, 400))
+    linking, links = linked(
+        rows, [LinkField(name, name) for name in ("name", "city", "phone", "web")], (400, 400)
+    )
     assert {pair for pair in links if pair[1] - pair[0] == 400} == links
     assert len(links) > 380
     assert sum("'name' tells nothing" in note for note in linking.notes) == 1
@@ -251,8 +250,10 @@ def test_names_that_no_row_of_another_table_has_tell_nothing_where_contacts_do()
 
 def test_tables_without_matches_have_no_links_and_no_share() -> None:
     who, rows = homes("couple", 0.3)
-    alone = [row for at, row in enumerate(rows) if who[at] == at]
-    linking, links = linked(alone, [LinkField(name, of) for name, of in KINDS.items()])
+    linking, links = linked(
+        [row for at, row in enumerate(rows) if who[at] == at],
+        [LinkField(name, of) for name, of in KINDS.items()],
+    )
     assert len(links) <= 2
     assert links or (linking.share is None and any("no links" in note for note in linking.notes))
 
@@ -262,8 +263,7 @@ def test_matches_that_differ_in_writing_alone_let_every_column_tell() -> None:
     alone = [row for at, row in enumerate(rows) if who[at] == at]
     again = [[*row[:4], f"+49 {row[4][1:4]}-{row[4][4:]}", row[5]] for row in alone[:150]]
     rows = [*alone, *again]
-    fields = [LinkField(name, kind) for name, kind in KINDS.items()]
-    linking, links = linked(rows, fields)
+    linking, links = linked(rows, [LinkField(name, kind) for name, kind in KINDS.items()])
     assert all(weight > 0 for _, _, weight, _ in linking.columns)
     assert len(links) == len(again)
 
@@ -332,8 +332,7 @@ def test_people_are_linked_to_a_register_at_the_share_that_was_asked_for():
         )
     )
     fields = [LinkField(name, kinds[name]) for name in columns]
-    sizes = [register.size, again.size]
-    linking = Linking(connection, fields, sizes, unique=[0], expected=0.05, budget=50)
+    linking = Linking(connection, fields, [register.size, again.size], unique=[0], expected=0.05, budget=50)
     linking.run()
     a, b = connection.execute("SELECT a, b FROM links WHERE kept").fetchnumpy().values()
     of = who[rows]

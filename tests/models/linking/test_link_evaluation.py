@@ -44,8 +44,10 @@ def test_figures_are_those_of_a_count_pair_by_pair(within):
 
 
 def test_listed_pairs_are_all_that_counts():
-    listed = ListedPairs(np.array([0, 0, 4]), np.array([1, 2, 5]), np.array([True, False, True]))
-    found = evaluate(listed, [0, 0, 0, 0, 4, 5])
+    found = evaluate(
+        ListedPairs(np.array([0, 0, 4]), np.array([1, 2, 5]), np.array([True, False, True])),
+        [0, 0, 0, 0, 4, 5],
+    )
     assert (found.decided.joined, found.decided.right, found.decided.same, found.entities) == (2, 1, 2, 2)
     assert found.decided.b_cubed is None
 
@@ -161,8 +163,9 @@ def test_columns_agree_where_they_say_neither_more_nor_less(factor: float, n_col
     symbols, counts = np.unique(SYMBOL_OF[np.where(alike, 4, 1)], axis=0, return_counts=True)
     m, u = (np.tile([1 - p - 2e-6, 1e-6, 1e-6, p], (n_columns, 1)) for p in (0.95, 0.02))
     ones = np.ones((1, n_columns))
-    columns = [plain_column(of) for of in u]
-    model = Mixture(columns, m, ones, 0.02 * ones, np.array([share * factor]), ("match",))
+    model = Mixture(
+        [plain_column(of) for of in u], m, ones, 0.02 * ones, np.array([share * factor]), ("match",)
+    )
     p = chances(model.log_odds(symbols))
     estimate = float(counts[p > 0.5] @ (1 - p[p > 0.5]) / counts[p > 0.5].sum())
     found = share_of(model, symbols, counts.astype(float), 0.5, 2_000, estimate)
@@ -180,5 +183,4 @@ def test_firms_at_many_addresses_leave_the_share_unknown() -> None:
     shared = np.array([[1.0, 1.0, 1.0], [1.0, 1.0, 0.0]])
     for shares, is_known in (((0.14, 0.02), True), ((0.08, 0.14), False)):
         model = Mixture(columns, m, shared, np.full((2, 3), 0.01), np.array(shares), ("match", "moved"))
-        found = share_of(model, symbols, counts, 0.5, 1_400, 0.01)
-        assert (found.estimate is not None) == is_known
+        assert (share_of(model, symbols, counts, 0.5, 1_400, 0.01).estimate is not None) == is_known

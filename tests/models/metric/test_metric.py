@@ -37,8 +37,9 @@ def by_scipy(name: str, a: np.ndarray, b: np.ndarray) -> float:
 @pytest.mark.parametrize("name", METRICS)
 def test_scores_are_those_of_scipy(name: str) -> None:
     got = metric(name).pair_score(LEFT, RIGHT)
-    expected = [by_scipy(name, a, b) for a, b in zip(LEFT, RIGHT, strict=True)]
-    np.testing.assert_allclose(got, expected, rtol=2e-6, atol=2e-7)
+    np.testing.assert_allclose(
+        got, [by_scipy(name, a, b) for a, b in zip(LEFT, RIGHT, strict=True)], rtol=2e-6, atol=2e-7
+    )
 
 
 @pytest.mark.parametrize("whiten", [False, True])

@@ -56,8 +56,7 @@ def gain_of(h: np.ndarray, D: np.ndarray, criterion: str) -> float:
     if criterion == "r":
         return abs(float((D * difference).sum()))
     right, wrong = D[difference == 1].sum(), D[difference == -1].sum()
-    z = D[difference == 0].sum() + 2 * np.sqrt(right * wrong)
-    return float(np.sqrt(max(0.0, 1.0 - z)))
+    return float(np.sqrt(max(0.0, 1.0 - (D[difference == 0].sum() + 2 * np.sqrt(right * wrong)))))
 
 
 def task_of(y: np.ndarray) -> RankingTask:
@@ -107,8 +106,9 @@ def test_each_grid_is_the_best_pair_of_conditions(criterion: str) -> None:
 
 def test_weights_and_scores_follow_the_paper() -> None:
     X, y = world(5, n=30)
-    data = bin_rows(sparse_rows(X), 256)
-    rules = boost(data, task_of(y), BoostSettings(n_estimators=8, weak="stump", criterion="r"))
+    rules = boost(
+        bin_rows(sparse_rows(X), 256), task_of(y), BoostSettings(n_estimators=8, weak="stump", criterion="r")
+    )
     H = np.zeros(30)
     for at in range(len(rules)):
         column = X[:, rules.features[at, 0]]
@@ -321,8 +321,7 @@ def test_bags_rank_wide_rows_better_than_one_ranking() -> None:
     """More features than rows, each weakly informative: one ranking of stumps looks at too few of them."""
     rng = np.random.default_rng(0)
     y = rng.random(400) < 0.5
-    rows = rng.random((400, 600)) < np.where(y[:, None], 0.13, 0.10)
-    X = csr_array(rows.astype(np.float32))
+    X = csr_array((rng.random((400, 600)) < np.where(y[:, None], 0.13, 0.10)).astype(np.float32))
     one = RankBoostKernel(n_bags=1, random_state=0).fit(X[:200], y[:200]).decision_function(X[200:])
     model = RankBoostKernel(random_state=0).fit(X[:200], y[:200])
     assert roc_auc_score(y[200:], model.decision_function(X[200:])) > roc_auc_score(y[200:], one) + 0.02

@@ -108,8 +108,7 @@ class TestTokens:
         assert got["title: model tokens, best"] == pytest.approx(8 / 9)
 
     def test_a_cell_of_32_000_characters_is_compared(self) -> None:
-        got = of_titles(self.corpus, "word " * 6_400, "other " * 5_000)
-        assert np.isfinite(got["title: Levenshtein"])
+        assert np.isfinite(of_titles(self.corpus, "word " * 6_400, "other " * 5_000)["title: Levenshtein"])
 
 
 class TestPairs:
@@ -269,8 +268,9 @@ def test_candidates_are_those_that_counting_shared_keys_finds(data: st.DataObjec
 
 
 def test_common_keys_are_passed_over_once_the_budget_is_spent() -> None:
-    records = [{"name": f"common rare{row}", "note": "", "kind": "a", "size": None} for row in range(50)]
-    cells = OF_NAMES.records(records)
+    cells = OF_NAMES.records(
+        [{"name": f"common rare{row}", "note": "", "kind": "a", "size": None} for row in range(50)]
+    )
     comparators = Comparators(OF_NAMES).fit(cells)
     part = Postings.of(*keys_of(comparators, comparators.prepare(cells)))
     keys = np.unique(keys_of(comparators, comparators.prepare(cells[7:8]))[0])

@@ -94,8 +94,7 @@ class TestLearning:
 
     def test_a_search_finds_the_other_record_of_a_person(self, trees: RecordSimilarity) -> None:
         queries = {name: cells[1::2][:20] for name, cells in OTHERS.items()}
-        gallery = {name: cells[::2] for name, cells in OTHERS.items()}
-        ids, _ = trees.top_k(queries, gallery, 1)
+        ids, _ = trees.top_k(queries, {name: cells[::2] for name, cells in OTHERS.items()}, 1)
         assert (ids[:, 0] == np.arange(20)).mean() > 0.9
 
 
@@ -109,8 +108,7 @@ class TestExplanations:
             json.dumps(said)
             total = said.get("base", 0.0) + sum(entry["contribution"] for entry in said["fields"])
             assert total == pytest.approx(said["score"], abs=1e-4)
-            by_field = {entry["field"]: entry for entry in said["fields"]}
-            assert by_field["surname"]["left"] == one["surname"]
+            assert {entry["field"]: entry for entry in said["fields"]}["surname"]["left"] == one["surname"]
 
     def test_what_speaks_against_a_pair_is_named(self, unlabelled: FellegiSunter) -> None:
         one = rows(OTHERS)[0]

@@ -95,8 +95,7 @@ class TestInference:
         assert infer(table).schema.columns[0].format == "DD/MM/YYYY"
         assert "MM/DD/YYYY" in warnings(table)
         assert warnings(table, born="date:MM/DD/YYYY") == ""
-        clear = {"born": ["01/31/1990", "03/04/1991"]}
-        assert infer(clear).schema.columns[0].format == "MM/DD/YYYY"
+        assert infer({"born": ["01/31/1990", "03/04/1991"]}).schema.columns[0].format == "MM/DD/YYYY"
 
     def test_decimal_commas_are_neither_places_nor_numbers(self) -> None:
         table = {"price": ["12,50", "3,99", "1.204,00", "7"]}
@@ -300,6 +299,5 @@ def test_numbers_of_two_units_stay_text() -> None:
 )
 def test_months_by_name_and_two_digit_years_are_dates(cells: list[str], days: list[str]) -> None:
     found = infer({"day": cells})
-    values = [record["day"] for record in found.schema.values(found.schema.read({"day": cells}))]
-    assert values == days
+    assert [record["day"] for record in found.schema.values(found.schema.read({"day": cells}))] == days
     assert ("two digits" in " ".join(found.notes[0].warnings)) == (len(cells[0]) < 11)

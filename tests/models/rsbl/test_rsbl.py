@@ -158,8 +158,7 @@ def test_it_is_a_classifier_to_scikit_learn() -> None:
 
 @pytest.mark.parametrize("metric", ["manhattan", "cosine"])
 def test_every_metric_classifies(metric: str) -> None:
-    model = RSBL(depth=2, k_max=3, metric=metric, n_folds=3).fit(X[::2], y[::2])
-    assert model.score(X[1::2], y[1::2]) > 0.85
+    assert RSBL(depth=2, k_max=3, metric=metric, n_folds=3).fit(X[::2], y[::2]).score(X[1::2], y[1::2]) > 0.85
     near = RSBL(depth=1, k_max=3, metric=metric, final="1nn", n_folds=3).fit(X[::2], y[::2])
     assert near.score(X[1::2], y[1::2]) > 0.8
 

@@ -144,8 +144,7 @@ def test_rates_of_all_pairs_are_those_of_enumeration() -> None:
         for i in range(60):
             for j in range(i):
                 scores[bool(y[i] == y[j])].append(float(model.pair_score(X[i][None], X[j][None])[0]))
-        cells = model.trees_[0].cells[model.trees_[0].leaves]
-        assert cells[:, layout.CELL_SAME].sum() == len(scores[True])
+        assert model.trees_[0].cells[model.trees_[0].leaves][:, layout.CELL_SAME].sum() == len(scores[True])
         fpr, tpr = model.roc_
         for rate, at, kind in ((fpr, 1, False), (tpr, 1, True)):
             values = np.array(scores[kind])
@@ -227,8 +226,7 @@ def test_explain_returns_the_path_that_scores() -> None:
 
 def test_forest_explains_by_features_and_leaves() -> None:
     X, y = load_digits(return_X_y=True)
-    model = SimilarityForest(n_estimators=6, n_pairs=5000, random_state=0).fit(X, y)
-    reported = model.explain(X[0], X[10])
+    reported = SimilarityForest(n_estimators=6, n_pairs=5000, random_state=0).fit(X, y).explain(X[0], X[10])
     assert json.loads(json.dumps(reported)) == reported
     assert len(reported["trees"]) == 6
     effects = [abs(feature["effect"]) for feature in reported["features"]]

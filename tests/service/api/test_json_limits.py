@@ -160,8 +160,7 @@ def test_long_sides_are_read_in_pieces_as_short_ones_are(
     text = json.dumps(values.tolist()).encode().replace(b"], [", b"]%b,%b[" % (gap, gap))
     np.testing.assert_array_equal(parse_pairs(b'{"left":%b,"right":%b}' % (text, text)).left, values)
     flat = values.ravel()
-    scores = parse_scores(b'{"scores":%b}' % json.dumps(flat.tolist()).encode())
-    np.testing.assert_array_equal(scores, flat)
+    np.testing.assert_array_equal(parse_scores(b'{"scores":%b}' % json.dumps(flat.tolist()).encode()), flat)
 
 
 @pytest.mark.parametrize("text", ["a", 'quo"te', "back\\\\slash", '","', "],", "tail\\\\"])

@@ -174,8 +174,7 @@ def test_an_alternative_is_no_part_of_a_field() -> None:
         TypeAdapter(ScoresRequest).validate_python(
             {"name": "vendor", "scores": [0.5, "high"], "same": [1, 0]}
         )
-    errors = [{**error, "loc": ("body", *error["loc"])} for error in refused.value.errors()]
-    problem = invalid_field(errors)
+    problem = invalid_field([{**error, "loc": ("body", *error["loc"])} for error in refused.value.errors()])
     assert problem.facts["field"] == "scores[1]"
     assert str(problem.detail).startswith("scores[1]: ")
 

@@ -72,8 +72,7 @@ def test_a_file_of_scores_calibrates_as_the_same_lists_do(
     assert filed.headers["location"] == f"/calibrations/{filed.json()['id']}"
     with Client(plain_server.url) as client:
         file = tmp_path / f"table.{kind}"
-        by_client = client.calibrate_scores("filed", file=file, **options)
-        assert by_client["summary"] == as_json.json()["summary"]
+        assert client.calibrate_scores("filed", file=file, **options)["summary"] == as_json.json()["summary"]
         with pytest.raises(ValueError, match="either scores and same, or a file"):
             client.calibrate_scores("both", [0.5], [1], file=file)
     points = [
@@ -161,8 +160,9 @@ def test_a_list_of_decisions_made_elsewhere_is_reviewed_from_a_file(plain_server
         "scores": [at / 30 for at in range(30)],
         "matches": [at < 20 for at in range(30)],
     }
-    same = {**asked, "at_most": 0.1, "confidence": 0.9, "source": lists}
-    as_json = plain_server.http.post("/reviews", json=same).json()
+    as_json = plain_server.http.post(
+        "/reviews", json={**asked, "at_most": 0.1, "confidence": 0.9, "source": lists}
+    ).json()
     assert {name: made[name] for name in ("population", "bound", "at_most", "source")} == {
         name: as_json[name] for name in ("population", "bound", "at_most", "source")
     }

@@ -22,7 +22,7 @@ from pairmark.service.runtime.catalogue import VersionEntry
 from pairmark.service.runtime.versions import LoadedVersion
 from pairmark.service.settings import Settings
 from tests.service.conftest import Deployment, people
-from tests.service.galleries.gallery_cases import rows
+from tests.service.galleries.conftest import rows
 from tests.serving import dask_process, free_port, until
 
 pytestmark = pytest.mark.nightly
@@ -160,8 +160,7 @@ def test_a_cluster_finds_what_this_machine_finds(
     # Replaced and erased rows are gone from the workers' answers too, before and after blocks are made anew.
     best = hits[0][0]
     galleries.erase("spread", subject=best.subject)
-    again = {"i0001": (np.zeros(WIDTH, np.float32), None, None)}
-    galleries.write("spread", [rows(again)], RowErrors(), None)
+    galleries.write("spread", [rows({"i0001": (np.zeros(WIDTH, np.float32), None, None)})], RowErrors(), None)
     assert best.id not in {hit.id for some in both(galleries, "spread", version, queries) for hit in some}
 
     # A worker is lost with the blocks it holds: Dask has them made again.

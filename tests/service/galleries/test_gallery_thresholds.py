@@ -31,15 +31,14 @@ from pairmark.service.runtime.operating_points import ServedPoint
 from pairmark.service.settings import Settings
 from pairmark.service.tables import GalleryCalibrationRow, GalleryProbe
 from tests.models.records.people import people
-from tests.service.galleries.gallery_cases import WIDTH, rows, served
+from tests.service.galleries.conftest import WIDTH, rows, served
 
 PEOPLE = [f"p{number}" for number in range(20)]
 PROBES = [f"p{number}" for number in range(12, 20)] + [f"q{number}" for number in range(60)]
 
 
 def calibrate(galleries: Galleries, name: str, model: Any, vectors: np.ndarray) -> Any:
-    identification = Identification(galleries, None, None)
-    return identification.calibrate_rows(name, model, vectors, PROBES[: len(vectors)])
+    return Identification(galleries, None, None).calibrate_rows(name, model, vectors, PROBES[: len(vectors)])
 
 
 def enrol(galleries: Galleries, name: str, items: dict[str, Any]) -> None:
@@ -107,8 +106,7 @@ def test_every_interleaving_scores_as_a_fresh_calibration_does(
             elif what == "subject":
                 gone = [id for id, item in truth.items() if item[1] == argument]
                 if len(gone) < len(truth):
-                    receipt = galleries.erase(name, subject=argument)
-                    assert receipt.probes == (1 if argument in left else 0)
+                    assert galleries.erase(name, subject=argument).probes == (1 if argument in left else 0)
                     left.pop(argument, None)
                     for id in gone:
                         del truth[id]
@@ -306,8 +304,7 @@ def test_candidates_follow_writes_and_erasures_and_another_process_sees_the_same
     # In a block, no longer in the rows that wait for one.
     enrol_records(galleries, model, range(170, 200))
     # What an item was before it was replaced is no candidate.
-    replaced = records_of(model)[5]
-    body = json.dumps({"items": [{"id": "r161", "subject": "s80", "vector": replaced}]}).encode()
+    body = json.dumps({"items": [{"id": "r161", "subject": "s80", "vector": records_of(model)[5]}]}).encode()
     errors = RowErrors()
     galleries.write("g", json_batches(body, form_of(model, 8), errors), errors, None)
     hits = {hit["id"]: hit["score"] for hit in search(galleries, model, settings, probe)["results"][0]}
@@ -378,8 +375,7 @@ def test_files_hold_columns_of_the_model_and_name_what_does_not_fit(tmp_path: Pa
 
     batches, errors = read("\n".join(lines), subject="who")
     assert [rows.ids for rows in batches] == [["r0", "r1", "r2"]]
-    stored = [json.loads(body) for body in batches[0].form.bodies(batches[0].vectors)]
-    assert stored == records
+    assert [json.loads(body) for body in batches[0].form.bodies(batches[0].vectors)] == records
     assert [(error["row"], error["id"]) for error in errors.items] == [(3, "bad"), (4, "none")]
     assert "column 'born' is '31/01/1990'; expected a date" in errors.items[0]["detail"]
     assert "no cell" in errors.items[1]["detail"]

@@ -17,7 +17,7 @@ from pairmark.service.galleries.live_gallery import LiveGallery
 from pairmark.service.galleries.metadata import parse_filter
 from pairmark.service.galleries.rows import RowChecks, RowErrors, VectorForm, id_text
 from pairmark.service.settings import Settings
-from tests.service.galleries.gallery_cases import WIDTH, rows, served
+from tests.service.galleries.conftest import WIDTH, rows, served
 
 pytestmark = pytest.mark.each_database
 

@@ -1,18 +1,44 @@
-"""Which version a name means, and how a worker's view follows the database."""
+"""What a process of the service holds: its view of names and keys, versions in memory, what decides a served pair."""
 
 import asyncio
+import errno
+import itertools
+import shutil
 import threading
 import time
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from sqlalchemy import insert, update
 
+from pairmark import MetricSimilarity
+from pairmark.models.calibration.calibration import Calibration
+from pairmark.models.pairs.held_out import held_out_pairs
 from pairmark.service.db import Database, bump_revision
-from pairmark.service.errors import AmbiguousModel, NotReady, UnknownModel
+from pairmark.service.errors import AmbiguousModel, CorruptArtefact, NotReady, UnknownModel
 from pairmark.service.keys import Keys
-from pairmark.service.runtime.catalogue import Catalogue, CatalogueView
-from pairmark.service.tables import AliasRow, ModelRow, ModelVersion
+from pairmark.service.runtime import versions as module
+from pairmark.service.runtime.catalogue import Catalogue, CatalogueView, ModelEntry, VersionEntry
+from pairmark.service.runtime.inputs import WINDOW, InputWatch
+from pairmark.service.runtime.missing_columns import MOST_CHOICES, SHARES, Patterns, UsedChoices
+from pairmark.service.runtime.operating_points import (
+    LoadedCalibration,
+    OperatingPoints,
+    PointRequest,
+    ServedPoint,
+)
+from pairmark.service.runtime.runtime import Runtime
+from pairmark.service.runtime.versions import LoadedVersion, LoadedVersions
+from pairmark.service.tables import AliasRow, CalibrationRow, ModelRow, ModelVersion
+from tests.models.pair_worlds import COLUMNS, CellScorer, record_people
 
 
 def add_model(
@@ -204,3 +230,259 @@ def test_what_was_begun_before_a_change_answers_nobody_after_it(
         assert (await after).resolve("faces", "match").version == 2
 
     asyncio.run(scenario())
+
+
+def entry(version: int, name: str = "faces") -> VersionEntry:
+    return VersionEntry(
+        model_id=f"id-{name}",
+        name=name,
+        version=version,
+        kind="similarity-forest",
+        capabilities=frozenset({"similarity"}),
+        calibration_id=None,
+        artefact_sha256="",
+    )
+
+
+class Store:
+    """Where versions come from: counts how often, and can be slow or broken."""
+
+    def __init__(self) -> None:
+        self.loads: list[int] = []
+        self.broken: set[int] = set()
+        self.gate = threading.Event()
+        self.gate.set()
+
+    def __call__(self, wanted: VersionEntry) -> LoadedVersion:
+        self.loads.append(wanted.version)
+        self.gate.wait(5)
+        if wanted.version in self.broken:
+            raise CorruptArtefact("bytes were changed")
+        return LoadedVersion(entry=wanted, estimator=MetricSimilarity(), n_features=2, accepts_sparse=False)
+
+
+def test_a_version_is_loaded_once_for_all_who_wait() -> None:
+    async def scenario() -> None:
+        store = Store()
+        versions = LoadedVersions(store, limit=4)
+        store.gate.clear()
+        waiting = [asyncio.create_task(versions.get(entry(1), "production")) for _ in range(20)]
+        while not store.loads:
+            await asyncio.sleep(0.001)
+        waiting[0].cancel()
+        store.gate.set()
+        got = await asyncio.gather(*waiting[1:])
+        assert store.loads == [1]
+        assert all(one is got[0] for one in got)
+
+    asyncio.run(scenario())
+
+
+def test_a_broken_version_leaves_the_old_one_serving(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        store = Store()
+        store.broken.add(2)
+        versions = LoadedVersions(store, limit=4)
+        old = await versions.get(entry(1), "production")
+        assert await versions.get(entry(2), "production") is old
+        assert await versions.get(entry(2), "production") is old
+        # Named by number there is nothing to fall back on, and it is not tried again at every request.
+        for _ in range(3):
+            with pytest.raises(CorruptArtefact):
+                await versions.get(entry(2), None)
+        assert store.loads == [1, 2]
+        store.broken.clear()
+        later = time.monotonic() + module.RETRY_FAILED_S
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: later))
+        assert (await versions.get(entry(2), "production")).entry.version == 2
+
+    asyncio.run(scenario())
+
+
+def test_a_version_that_finds_no_file_left_is_not_called_damaged() -> None:
+    def load(wanted: VersionEntry) -> LoadedVersion:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    async def scenario() -> None:
+        with pytest.raises(NotReady, match="as many files and connections open as it may"):
+            await LoadedVersions(load, limit=4).get(entry(1), None)
+
+    asyncio.run(scenario())
+
+
+def test_memory_is_bounded_and_deleted_versions_leave_it() -> None:
+    async def scenario() -> None:
+        versions = LoadedVersions(Store(), limit=2)
+        for version in (1, 2, 3):
+            await versions.get(entry(version), None)
+        assert len(versions) == 2
+        assert versions.cached(entry(1)) is None
+        kept = ModelEntry(id="id-faces", name="faces", versions={3: entry(3)}, aliases={})
+        versions.evict_deleted(CatalogueView(revision=2, models={"faces": kept}, keys={}, locked=False))
+        assert versions.cached(entry(2)) is None
+        assert versions.cached(entry(3)) is not None
+
+    asyncio.run(scenario())
+
+
+def test_a_loaded_version_answers_with_the_calibration_it_has_now() -> None:
+    async def scenario() -> None:
+        store = Store()
+        versions = LoadedVersions(store, limit=2)
+        before = await versions.get(entry(1), "production")
+        now = replace(entry(1), calibration_id="newer")
+        after = await versions.get(now, "production")
+        assert after.entry is now
+        assert after.estimator is before.estimator
+        assert versions.cached(now) is after
+        assert store.loads == [1]
+
+    asyncio.run(scenario())
+
+
+def test_ready_means_that_what_is_promoted_is_loaded(deployment, database: Database) -> None:
+    assert deployment.train(learner="metric", params={}) == 1
+    deployment.train(learner="metric", params={}, model="others", promote=False)
+
+    async def start() -> list[bool]:
+        runtime = Runtime(deployment.store, database, deployment.settings)
+        await runtime.catalogue.refreshed()
+        with pytest.raises(NotReady):
+            runtime.ready()
+        await runtime.load_promoted()
+        runtime.warm = True
+        runtime.ready()
+        view = runtime.catalogue.view
+        loaded = [
+            runtime.versions.cached(view.models[name].versions[1]) is not None for name in ("faces", "others")
+        ]
+        runtime.close()
+        return loaded
+
+    assert asyncio.run(start()) == [True, False]
+
+
+def test_one_damaged_version_keeps_no_other_from_serving(deployment, database: Database) -> None:
+    deployment.train(learner="metric", params={}, model="a-spoiled")
+    spoiled = [found.parent for found in Path(deployment.settings.resolved_artefacts).rglob("manifest.json")]
+    assert spoiled
+    deployment.train(learner="metric", params={"metric": "euclidean"}, model="whole")
+    for folder in spoiled:
+        shutil.rmtree(folder)
+
+    async def start() -> list[bool]:
+        runtime = Runtime(deployment.store, database, deployment.settings)
+        await runtime.catalogue.refreshed()
+        await runtime.load_promoted()
+        view = runtime.catalogue.view
+        loaded = [
+            runtime.versions.cached(view.models[name].versions[1]) is not None
+            for name in ("a-spoiled", "whole")
+        ]
+        runtime.close()
+        return loaded
+
+    assert asyncio.run(start()) == [False, True]
+
+
+def counted(clients: Iterable[str]) -> list[str]:
+    """Whose rows count, of new rows by these clients in turn."""
+    watch, random = InputWatch("people", 1), np.random.default_rng(0)
+    kept: list[str] = []
+    for client in clients:
+        before = len(watch.pending)
+        watch.take(random.normal(size=4).astype(np.float32), client)
+        kept += [client] * (len(watch.pending) - before)
+    return kept
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 7, 9, 10, 40])
+def test_rows_of_few_clients_go_on_counting(n: int) -> None:
+    clients = [f"client {number}" for number in range(n)]
+    kept = counted(itertools.islice(itertools.cycle(clients), 4_000))
+    assert set(kept[-5 * n :]) == set(clients)
+    assert len(kept) >= 2_000
+
+
+def test_who_asked_once_keeps_no_client_from_counting() -> None:
+    assert counted(["once"] + 2_000 * ["often"]).count("often") >= 1_900
+
+
+def test_a_client_that_floods_moves_nothing_by_itself_where_many_ask() -> None:
+    others = (f"client {number}" for number in itertools.cycle(range(20)))
+    kept = counted("flood" if turn % 4 else next(others) for turn in range(8_000))
+    # Who comes first is alone for a while.
+    for start in range(2 * WINDOW, len(kept) - WINDOW, WINDOW):
+        assert Counter(kept[start : start + WINDOW])["flood"] <= WINDOW * 0.12
+    assert len(kept) >= 2_000
+
+
+FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)
+
+
+@given(threshold=FLOATS, scores=st.lists(FLOATS, max_size=20))
+def test_matches_are_strictly_above(threshold: float, scores: list[float]) -> None:
+    point = ServedPoint(threshold=np.float32(threshold), public={}, json=b"")
+    with np.errstate(over="ignore"):
+        beside = [np.nextafter(np.float32(threshold), np.float32(side)) for side in (-np.inf, np.inf)]
+    values = [*scores, threshold, *(float(one) for one in beside if np.isfinite(one))]
+    expected = [np.float32(value) > np.float32(threshold) for value in values]
+    assert point.decide(np.array(values, dtype=np.float32)).astype(bool).tolist() == expected
+
+
+SCORER, REQUEST = CellScorer(), PointRequest("c", 0.1, 0.95, "auto")
+SIDES = [np.array(side) for side in itertools.product((False, True), repeat=COLUMNS)]
+CHOICES = [np.stack([a, b])[None] for a, b in itertools.combinations_with_replacement(SIDES, 2)][1:]
+
+
+def calibrated() -> Calibration:
+    cells, who = record_people(150, np.random.default_rng(0))
+    pairs = held_out_pairs(who, protocol="open-set", n_pairs=600, random_state=0)
+    return Calibration.of_pairs(SCORER.score_pairs(cells, pairs.left, pairs.right), cells, pairs)
+
+
+def test_an_owner_of_many_choices_lets_go_of_none_but_its_own() -> None:
+    made = calibrated()
+    points = OperatingPoints(lambda calibration_id: LoadedCalibration(made, None))
+    point, patterns = points.compute(REQUEST), Patterns(points)
+    quiet, *many = CHOICES[: MOST_CHOICES // SHARES + 3]
+    patterns.find(SCORER, "tenant quiet", point, quiet)
+    for choice in many:
+        patterns.find(SCORER, "tenant busy", point, choice)
+    kept = [patterns.find(SCORER, "", point, choice, may_work=False) is not None for choice in (quiet, *many)]
+    assert kept[0], "another's"
+    assert kept[1:] == [False, False, *([True] * (MOST_CHOICES // SHARES))]
+    patterns.close()
+
+
+def test_a_restart_forgets_no_choice_and_whose_it_is(database: Database) -> None:
+    made, used = calibrated(), UsedChoices(database)
+    points = OperatingPoints(lambda calibration_id: LoadedCalibration(made, None))
+    point, before = points.compute(REQUEST), Patterns(points, used)
+    quiet, *many = CHOICES[: MOST_CHOICES // SHARES + 3]
+    # What cannot be stored, of a calibration that was deleted meanwhile, costs the answer nothing.
+    before.find(SCORER, "tenant quiet", point, CHOICES[-1])
+    assert used.of("c") == []
+    with database.write() as session:
+        session.add(
+            CalibrationRow(id="c", name="c", protocol="open-set", blob="b", summary={}, created_at=0.0)
+        )
+    for owner, choice in (("tenant quiet", quiet), *(("tenant busy", choice) for choice in many)):
+        before.find(SCORER, owner, point, choice)
+        # Killed here, or anywhere: each choice is stored as it is worked out.
+    before.close()
+    after = Patterns(OperatingPoints(lambda calibration_id: LoadedCalibration(made, None)), used)
+    after.prepare(SCORER, REQUEST)
+    deadline = time.monotonic() + 60
+    for choice in (quiet, *many[2:]):
+        while after.find(SCORER, "", point, choice, may_work=False) is None:
+            assert time.monotonic() < deadline, "it was forgotten"
+    assert after.find(SCORER, "", point, many[0], may_work=False) is None, "it was let go of"
+    # The share of the one who asks for many is taken as it was.
+    after.find(SCORER, "tenant busy", point, many[0])
+    assert after.find(SCORER, "", point, many[2], may_work=False) is None
+    assert after.find(SCORER, "", point, quiet, may_work=False) is not None
+    after.close()
+    with database.write() as session:
+        session.delete(session.get(CalibrationRow, "c"))
+    assert used.of("c") == [], "they go with their calibration"

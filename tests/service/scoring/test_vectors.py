@@ -23,13 +23,12 @@ from pairmark.service.scoring.decide import UnlikeRows
 from pairmark.service.scoring.json import RecordRows, SparseRows
 from pairmark.service.scoring.requests import holds_scores, parse_pairs, parse_scores
 from pairmark.service.scoring.score import Resolved, to_rows
-from tests.service.galleries.gallery_cases import served
+from tests.service.galleries.conftest import served
 
 
 def version(width: int, *, takes_sparse: bool) -> LoadedVersion:
     """A version of vectors so wide."""
-    model = MetricSimilarity().fit(np.eye(3, width), [0, 0, 1])
-    return replace(served(model), accepts_sparse=takes_sparse)
+    return replace(served(MetricSimilarity().fit(np.eye(3, width), [0, 0, 1])), accepts_sparse=takes_sparse)
 
 
 finite32 = st.floats(width=32, allow_nan=False, allow_infinity=False)
