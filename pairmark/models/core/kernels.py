@@ -197,6 +197,36 @@ def scan(measure, rows, start, stop, queries, out):
                 _absolutes(rows, first, last, queries, q, out, start)
 
 
+@estimating_kernel
+def encode(rows, codes, steps, residuals):
+    """Each row as whole numbers of steps from -127 to 127; ``residuals`` : lengths of what the codes leave out."""
+    half = np.float32(0.5)
+    for i in range(rows.shape[0]):
+        largest = np.float32(0.0)
+        for j in range(rows.shape[1]):
+            largest = max(largest, abs(rows[i, j]))
+        # Of the smallest numbers the codes leave out all: their 127th is no number of its own.
+        step = max(largest / np.float32(127.0), np.float32(1e-37))
+        inverse, total = np.float32(1.0) / step, 0.0
+        for j in range(rows.shape[1]):
+            x = rows[i, j]
+            code = np.int8(x * inverse + (half if x > 0 else -half))
+            codes[i, j] = code
+            total += (np.float64(x) - np.float64(code) * np.float64(step)) ** 2
+        steps[i], residuals[i] = step, math.sqrt(total)
+
+
+@estimating_kernel
+def scan_codes(codes, steps, queries, out):
+    """As `scan`, inner products with what `encode` made of rows."""
+    for i in range(codes.shape[0]):
+        for q in range(queries.shape[0]):
+            total = np.float32(0.0)
+            for j in range(codes.shape[1]):
+                total += np.float32(codes[i, j]) * queries[q, j]
+            out[q, i] = total * steps[i]
+
+
 @inner_kernel
 def next_random(state):
     """Splitmix64: advances ``state[0]`` and returns 64 random bits."""

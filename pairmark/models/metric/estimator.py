@@ -16,11 +16,14 @@ from pairmark.models.core.inputs import by_feature, csr_parts, feature_names_of,
 from pairmark.models.core.kernels import LANES, project_rows, row_products, unit_rows
 from pairmark.models.core.scores import PairsOfRows
 from pairmark.models.core.search import (
+    CODES,
     LENGTHS,
+    Codes,
     GalleryIndex,
     Measure,
     Rows,
     SearchForm,
+    encode,
     lengths,
     root_measure,
     same_measure,
@@ -32,6 +35,8 @@ from pairmark.models.metric import kernels
 
 MAX_FEATURES = 8192
 """A (d, d) matrix of more takes over half a GiB and minutes to decompose."""
+PREPARED_ROWS = 1_024
+"""Pairs that are scored together."""
 _SMALLEST_EIGENVALUE = 1e-6
 """Of the mean eigenvalue. What never varies within identities would otherwise be divided by zero."""
 
@@ -278,13 +283,16 @@ class MetricSimilarity(PairScorerMixin, EmbedderMixin, BaseEstimator):
         )
 
     def _index_arrays(self, vectors: Matrix) -> dict[str, Any]:
-        """The gallery whitened and scaled, once; rows that are compared as they are need not be held twice."""
-        lanes_fit = self.n_features_in_ % LANES == 0
-        as_given = lanes_fit and self.metric != "cosine" and not self.whiten and not _is_csr(vectors)
-        prepared = vectors if as_given else self._prepared(vectors)
+        """The gallery whitened, once, and in 8 bits for inner products; rows that are cheap to prepare are not held
+        twice."""
+        prepared = self._prepared(vectors)
+        dense = not _is_csr(prepared)
+        of_products = self._code == kernels.DOT and dense
+        # A scan of distances reads the vectors themselves, which have to be padded.
+        as_given = dense and not self.whiten and (of_products or self.n_features_in_ % LANES == 0)
         arrays = {} if as_given else {"prepared": prepared}
-        if self._code == kernels.DOT and not _is_csr(prepared):
-            arrays[LENGTHS] = lengths(prepared)
+        if of_products:
+            arrays |= {LENGTHS: lengths(prepared), **dict(zip(CODES, encode(prepared), strict=True))}
         return arrays
 
     def _search_form(self, queries: Matrix, index: GalleryIndex) -> SearchForm | None:
@@ -298,11 +306,18 @@ class MetricSimilarity(PairScorerMixin, EmbedderMixin, BaseEstimator):
             gallery=gallery,
             least_measure=least_measure,
             lengths=index.arrays.get(LENGTHS),
+            codes=Codes(*(index.arrays[name] for name in CODES)) if measure == "inner" else None,
         )
 
     def _pair_score(self, left: Matrix, right: Matrix) -> Float32:
-        a, b = self._prepared(one_of_equals(left)), self._prepared(one_of_equals(right))
-        return self._score_prepared(a, b, left.shape[0])
+        n, sides = left.shape[0], (one_of_equals(left), one_of_equals(right))
+        scores = np.empty(n, dtype=np.float32)
+        # Some at a time, so that prepared rows stay in the cache.
+        for start in range(0, n, PREPARED_ROWS):
+            rows = slice(start, start + PREPARED_ROWS)
+            a, b = (self._prepared(side[rows] if side.shape[0] == n else side) for side in sides)
+            scores[rows] = self._score_prepared(a, b, scores[rows].size)
+        return scores
 
     def _pairs_of(self, rows: Matrix) -> PairsOfRows:
         prepared = self._prepared(rows)
@@ -312,7 +327,8 @@ class MetricSimilarity(PairScorerMixin, EmbedderMixin, BaseEstimator):
         return self._scores(a, b, (n, 1), grid=False)[:, 0]
 
     def _score_rows(self, queries: Matrix, index: GalleryIndex, rows: Rows) -> Float32:
-        gallery = index.arrays.get("prepared", index.vectors)[rows]
+        prepared = index.arrays.get("prepared")
+        gallery = self._prepared(index.vectors[rows]) if prepared is None else prepared[rows]
         return self._scores(self._prepared(queries), gallery, (queries.shape[0], gallery.shape[0]), grid=True)
 
     def _scores(self, a: Any, b: Any, shape: tuple[int, int], *, grid: bool) -> Float32:
