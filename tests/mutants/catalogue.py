@@ -605,7 +605,7 @@ WATCHED: dict[str, tuple[Row, ...]] = {
             "if swapped := ():",
         ),
     ),
-    "tests/service/api/test_json_limits.py": (
+    "tests/service/api/test_bodies.py": (
         (
             "long bodies of one owner are read one at a time",
             "pairmark/service",
