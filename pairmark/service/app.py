@@ -189,8 +189,7 @@ async def _refusal_of(request: Request, error: Exception) -> Any:
         return ProblemAnswer(UnknownAddress("there is nothing at this address; /docs lists what there is"))
     routes = guarded_routes(*ROUTERS, *console.ROUTERS)
     path = request.scope["path"]
-    methods = sorted({route.method for route in routes if route.path_regex.match(path)})
-    allowed = ", ".join(methods)
+    allowed = ", ".join(sorted({route.method for route in routes if route.path_regex.match(path)}))
     return ProblemAnswer(MethodNotAllowed(f"this address takes {allowed}"), {"allow": allowed})
 
 
@@ -198,8 +197,7 @@ async def _refusal_of(request: Request, error: Exception) -> Any:
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     services: Services = app.state.services
     app.state.closing = asyncio.Event()
-    threads = ThreadPoolExecutor(HELPERS, thread_name_prefix="helper")
-    asyncio.get_running_loop().set_default_executor(threads)
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(HELPERS, thread_name_prefix="helper"))
     await asyncio.to_thread(services.database.await_schema, START_PATIENCE_S)
     await services.runtime.catalogue.refreshed()
     warming = asyncio.create_task(_warm(app)) if app.state.warm else None

@@ -84,8 +84,7 @@ def _service(port: int) -> Iterator[str]:
             start_new_session=True,
         )
         try:
-            line = process.stdout.readline() if process.stdout else b""
-            if not line.strip():
+            if not (process.stdout.readline() if process.stdout else b"").strip():
                 code = process.wait(30)
                 tail = "\n".join(log.read_text(errors="replace").splitlines()[-15:])
                 print(f"error: the service did not start (exit code {code}):\n{tail}", file=sys.stderr)

@@ -84,10 +84,9 @@ def _run(check: str, whole: str, problems: Iterator[str], advice: str) -> list[d
         details = list(problems)
     except (PairmarkError, SQLAlchemyError) as error:
         details = [" ".join(str(error).split())[:500]]
-    failures = [
+    return [
         {"check": check, "status": "failure", "detail": detail, "advice": advice} for detail in details
-    ]
-    return failures or [{"check": check, "status": "ok", "detail": whole, "advice": ""}]
+    ] or [{"check": check, "status": "ok", "detail": whole, "advice": ""}]
 
 
 def _schema_problems(db: Database) -> Iterator[str]:

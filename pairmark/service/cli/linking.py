@@ -520,7 +520,6 @@ def _explanation_parts(pair: list[dict[str, Any]], ids: Sequence[str]) -> list[o
     """Column by column, what adds up to the log odds of a pair."""
     fields = sorted(pair, key=lambda field: -abs(field["weight"]))
     most = max([1.0, *(abs(field["weight"]) for field in fields)])
-    sums = accumulate(field["weight"] for field in fields)
     rows = [
         [
             *(field[name] for name in ("field", "left", "right", "level")),
@@ -528,7 +527,7 @@ def _explanation_parts(pair: list[dict[str, Any]], ids: Sequence[str]) -> list[o
             f"{total:+.2f}",
             "█" * round(_BAR * abs(field["weight"]) / most),
         ]
-        for field, total in zip(fields, sums, strict=True)
+        for field, total in zip(fields, accumulate(field["weight"] for field in fields), strict=True)
     ]
     return [output.table(["column", *ids, "level", "weight", "sum", ""], rows)] if ids else []
 

@@ -266,11 +266,10 @@ def learning_curve(
             params["target_fpr"] = params["target_fpr"] or fpr
         estimator = spec.estimator(**{**spec.params.model_validate(params).model_dump()})
         X = taken_by(spec, data.X, config.max_dense_bytes)
-        threads = config.job_threads or cpu_count()
         with (
             refusals(f"no learning curve of {dataset}"),
             output.progress_bar("learning") as progress,
-            parallel_config(backend="threading", n_jobs=threads),
+            parallel_config(backend="threading", n_jobs=config.job_threads or cpu_count()),
         ):
             points = measured_curve(
                 estimator,

@@ -493,10 +493,9 @@ def _metric_parts(version: dict[str, Any]) -> list[output.Part]:
             output.table(("name", "mean_tpr", "folds", "status"), race["candidates"]),
         ]
     if board:
-        columns = ("name", "value", "interval", "difference", "difference_interval")
         parts += [
             f"\n{board['judged_by']}, on the same held-out data:",
-            output.table(columns, board["items"]),
+            output.table(("name", "value", "interval", "difference", "difference_interval"), board["items"]),
         ]
     return parts
 

@@ -396,8 +396,7 @@ def _write_secret(path: Path, content: str) -> None:
         return
     part = path.with_suffix(".part")
     part.unlink(missing_ok=True)
-    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o400)
-    with os.fdopen(descriptor, "w") as stream:
+    with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o400), "w") as stream:
         stream.write(content)
         os.fsync(stream.fileno())
     part.replace(path)

@@ -209,14 +209,13 @@ async def _version_page(request: Request, model: dict[str, Any], number: int) ->
         api.get(f"{base}/errors", kind="false-non-match", limit=8),
         api.get(f"{base}/errors", kind="false-match", limit=8),
     )
-    production = next((alias for alias in model["aliases"] if alias["alias"] == "production"), None)
     return page(
         request,
         "version.html",
         model=model,
         version=version,
         promise=promise_of_version,
-        production=production,
+        production=next((alias for alias in model["aliases"] if alias["alias"] == "production"), None),
         roll_back_to=history[0]["previous"] if history else None,
         history=history,
         inputs=inputs.body,
@@ -316,8 +315,7 @@ async def show_review(request: Request, services: InServices, review_id: str) ->
     response = page(request, "review.html", review=review, images=images)
     if images:
         host = "{0.scheme}://{0.netloc}".format(urlsplit(images))
-        policy = HEADERS["content-security-policy"]
-        response.headers["content-security-policy"] = policy.replace(
+        response.headers["content-security-policy"] = HEADERS["content-security-policy"].replace(
             "img-src 'self'", f"img-src 'self' {host}"
         )
     return response
@@ -428,10 +426,9 @@ async def train_page(request: Request, query: Annotated[TrainQuery, Query()]) ->
 async def try_page(request: Request, query: Annotated[TryQuery, Query()]) -> HTMLResponse:
     """A form for what the chosen model can do: score and explain a pair, rank labels."""
     api = Api(request)
-    models = (await api.need("/models", limit=SUGGESTED))["items"]
     choices = [
         f"{model['name']}:{alias['version']}"
-        for model in models
+        for model in (await api.need("/models", limit=SUGGESTED))["items"]
         for alias in model["aliases"]
         if alias["alias"] == PRODUCTION
     ]

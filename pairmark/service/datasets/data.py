@@ -232,8 +232,7 @@ def read_cells(folder: Path, schema: Schema, n: int) -> Records:
             # Text is never empty: an empty cell is missing.
             cells[:, number] = [text or None for text in read_strings(folder, f"cells{number}")]
             continue
-        values = np.load(folder / f"cells{number}.npy", allow_pickle=False)
-        for row, value in enumerate(values.tolist()):
+        for row, value in enumerate(np.load(folder / f"cells{number}.npy", allow_pickle=False).tolist()):
             pair = column.type == "place"
             missing = value[0] != value[0] if pair else value != value
             cells[row, number] = None if missing else tuple(value) if pair else value

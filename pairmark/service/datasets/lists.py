@@ -305,8 +305,7 @@ def write_as_json(
                 f"{name_list(names)}",
                 field="file",
             )
-        cells = [file.text(number, _LONGEST_CELL + 1) for number in range(len(names))]
-        for block in file.rows(cells, _ROWS):
+        for block in file.rows([file.text(number, _LONGEST_CELL + 1) for number in range(len(names))], _ROWS):
             rows += block
             if len(rows) > most:
                 raise TooLarge(f"the file has more than {most} rows; send it in parts", limit=most)

@@ -386,10 +386,9 @@ class Table:
         return cell
 
     def _width(self, cell: str, name: str) -> int:
-        lengths = self._file.query(
+        low, high, present, rows = self._file.query(
             f"SELECT min(len({cell})), max(len({cell})), count({cell}), count(*) FROM {self._file.source}"
-        ).fetchone()
-        low, high, present, rows = lengths or (None, None, 0, 0)
+        ).fetchone() or (None, None, 0, 0)
         if present != rows:
             raise InvalidInput(
                 f"column {name!r} has rows without a list; expected one in every row", column=name

@@ -234,8 +234,7 @@ class Leases:
                 self._cancelled(session, claim, "its worker fell silent")
             else:
                 how_long = f" for {self._settings.lease_s + silent:.3g} s" if silent > 0 else ""
-                detail = f"no heartbeat from {row.worker}{how_long}"
-                self._lost(session, claim, detail, WorkerSilent)
+                self._lost(session, claim, f"no heartbeat from {row.worker}{how_long}", WorkerSilent)
 
     def _lost(
         self, session: Session, claim: Claim, detail: str, error: type[PairmarkError] = TrainingFailed

@@ -88,8 +88,7 @@ class JudgedPairs:
 def _table(rows: Iterable[Mapping[str, Any]]) -> io.BytesIO:
     text = io.StringIO(newline="")
     lines = list(rows)
-    columns = dict.fromkeys(name for row in lines for name in row)
-    writer = csv.DictWriter(text, list(columns), restval="")
+    writer = csv.DictWriter(text, list(dict.fromkeys(name for row in lines for name in row)), restval="")
     writer.writeheader()
     writer.writerows(lines)
     return io.BytesIO(text.getvalue().encode())

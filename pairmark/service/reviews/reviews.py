@@ -299,8 +299,7 @@ class Reviews:
 
     def erase(self, model: str, refs: Sequence[str]) -> RefsErased:
         with self._db.write() as session:
-            model_id = known_model_id(session, model)
-            counts = repository.erase_refs(session, model, model_id, list(refs))
+            counts = repository.erase_refs(session, model, known_model_id(session, model), list(refs))
             facts = {"decisions": counts[0], "items": counts[1], "outcomes": counts[2]}
             record(session, self._db.now(session), "review.erase", f"model:{model}", before=facts)
         self._db.truncate_log()

@@ -381,15 +381,13 @@ class Calibrations:
             if row is None or row.moved is not None:
                 return
             row.moved = words
-            resource = f"calibration:{calibration_id}"
-            tenant = tenant_of(row.name)
             record(
                 session,
                 self._versions.db.now(session),
                 "inputs.moved",
-                resource,
+                f"calibration:{calibration_id}",
                 after={"moved": words},
-                tenant=tenant,
+                tenant=tenant_of(row.name),
             )
             bump_revision(session)
 

@@ -250,8 +250,7 @@ class ModelStore(VersionStore):
         with self.db.write() as session:
             model = self.model_row(session, name, lock=True)
             row = self.version_row(session, model, version)
-            aliases = aliases_of(session, model.id)
-            holding = [alias.alias for alias in aliases if alias.version == version]
+            holding = [alias.alias for alias in aliases_of(session, model.id) if alias.version == version]
             if holding:
                 raise Conflict(
                     f"{name}:{version} is held by the alias {', '.join(holding)}: move the alias first",
@@ -327,9 +326,8 @@ class ModelStore(VersionStore):
                 )
             _check_promotable(name, row)
             if alias_row is None or alias_row.version != version:
-                now = self.db.now(session)
                 alias_row = self._move_alias(
-                    session, model, alias, version, actor=actor, now=now, reason=reason
+                    session, model, alias, version, actor=actor, now=self.db.now(session), reason=reason
                 )
                 bump_revision(session)
             return alias_out(name, alias_row)

@@ -78,8 +78,7 @@ class SubjectCalibrations:
                 return child
             limit = self._versions.settings.max_subject_classes
             with self._versions.db.read() as session:
-                made = select(func.count()).where(CalibrationRow.parent_id == parent)
-                n = session.scalar(made) or 0
+                n = session.scalar(select(func.count()).where(CalibrationRow.parent_id == parent)) or 0
             if n >= limit:
                 raise TooLarge(
                     f"calibration {parent} was made for {n} classes of subjects; at most {limit} are kept "

@@ -168,8 +168,7 @@ class VersionStore:
         """An alias of the model, or `UnknownModel`."""
         row = session.get(AliasRow, (model.id, alias)) if _askable(alias) else None
         if row is None:
-            others = aliases_of(session, model.id)[:_KNOWN_SHOWN]
-            aliases = ", ".join(other.alias for other in others)
+            aliases = ", ".join(other.alias for other in aliases_of(session, model.id)[:_KNOWN_SHOWN])
             raise UnknownModel(
                 f"model {model.name!r} has no alias {alias[:100]!r} (it has: {aliases or 'none'}); promote a version "
                 f"to it, or name one as '{model.name}:VERSION'",
@@ -273,8 +272,7 @@ def version_guarantee(row: ModelVersion, calibrations: Iterable[CalibrationRow])
         return None
     # Known are the units that calibrate; of a dataset that was split, their share says how many it has.
     is_split = calibration.summary.get("dataset") == row.lineage.get("dataset")
-    evaluation = row.lineage.get("evaluation", {})
-    fraction = float(evaluation.get("calibration_fraction", 1.0)) if is_split else 1.0
+    fraction = float(row.lineage.get("evaluation", {}).get("calibration_fraction", 1.0)) if is_split else 1.0
     units = int(calibration.summary["n_units"])
     smallest = (calibration.summary.get("smallest_fpr") or {}).get("0.95", {}).get("finite-sample")
     whole = round(units / fraction)
@@ -337,8 +335,7 @@ def identity_digests(names: Iterable[str], salt: str) -> Digests:
 def overlap_with(training: TrainedOn, data: LabelledData) -> OverlapOut:
     """Which rows and identities of a dataset are among those trained on: how many, and the first of them."""
     rows = np.flatnonzero(np.isin(data.row_hashes, training.rows))
-    digests = identity_digests(data.identities, training.salt)
-    names = np.flatnonzero(np.isin(digests, training.identities))
+    names = np.flatnonzero(np.isin(identity_digests(data.identities, training.salt), training.identities))
     return OverlapOut(
         rows=int(rows.size),
         identities=int(names.size),

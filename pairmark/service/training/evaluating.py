@@ -230,8 +230,7 @@ def compared_rankings(job: ScoredJob) -> dict[str, Any]:
     X, units, training_rows, test_rows = job.X, job.row_units, job.parts.rows, job.parts.test_rows
     truth = np.asarray(job.data.rankings)
     assert test_rows is not None
-    low = np.nanmin(truth[test_rows], axis=1)
-    places = np.flatnonzero(low < np.nanmax(truth[test_rows], axis=1))
+    places = np.flatnonzero(np.nanmin(truth[test_rows], axis=1) < np.nanmax(truth[test_rows], axis=1))
     if places.size > MAX_ROWS:
         places = np.sort(np.random.default_rng(job.seed).choice(places, size=MAX_ROWS, replace=False))
     rows = test_rows[places]

@@ -293,8 +293,7 @@ def _identity_parts(job: LoadedJob, labels: Int64) -> Parts:
     data, evaluation = job.data, job.claim.evaluation
     # 1. Who goes where: people as wholes in open-set use, rows in closed-set use, and groups as wholes in both.
     codes, protocol = split_codes(data, evaluation.protocol)
-    whole = "open-set" if data.groups is not None else protocol
-    parts = split_data(codes, protocol=whole, **_fractions(job))
+    parts = split_data(codes, protocol="open-set" if data.groups is not None else protocol, **_fractions(job))
     n_pairs = evaluation.n_pairs
     # 2. The pairs that calibrate, among those people and the strangers.
     calibration = pairs_among(

@@ -267,15 +267,14 @@ def _message(
 
 def _lineage(job: EvaluatedJob) -> dict[str, Any]:
     data, extra = job.data, job.unlabelled
-    unlabelled = (
-        {}
-        if extra is None
-        else {"unlabelled": f"{extra.name}:{extra.version}", "unlabelled_sha256": extra.sha256}
-    )
     return {
         "dataset": f"{data.name}:{data.version}",
         "dataset_sha256": data.sha256,
-        **unlabelled,
+        **(
+            {}
+            if extra is None
+            else {"unlabelled": f"{extra.name}:{extra.version}", "unlabelled_sha256": extra.sha256}
+        ),
         "job": job.claim.job_id,
         "code_version": code_version(),
         "random_state": job.seed,

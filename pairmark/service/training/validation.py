@@ -56,8 +56,7 @@ def checked_request(
     )
     _check_people(evaluation, dataset)
     if strangers is not None:
-        name = f"{strangers.name}:{strangers.version}"
-        evaluation = evaluation.model_copy(update={"strangers": name})
+        evaluation = evaluation.model_copy(update={"strangers": f"{strangers.name}:{strangers.version}"})
     _check_evaluation(evaluation, dataset, settings, learns=learns)
     return JobRow(
         learner=spec.kind,
@@ -76,8 +75,7 @@ def checked_request(
 def default_learner(dataset: DatasetOut) -> str:
     """The kind that a job trains when it names none, or `InvalidInput` when the dataset could train two different
     things."""
-    pairs = dataset.label is not None or dataset.n_pairs > 0
-    if dataset.ranking_labels and pairs:
+    if dataset.ranking_labels and (dataset.label is not None or dataset.n_pairs > 0):
         raise InvalidInput(
             f"dataset {dataset.name}:{dataset.version} has identities and rankings: name the learner, e.g. "
             f"{_DEFAULT_PAIRS[0]} or {_DEFAULT_RANKINGS}",
