@@ -16,10 +16,9 @@ from sqlalchemy import select, text
 
 from pairmark import migrations
 from pairmark.service import postgres
-from pairmark.service.db import Database
+from pairmark.service.db import Database, read_page
 from pairmark.service.errors import InvalidInput, NotReady, SchemaMismatch, StorageFailed
 from pairmark.service.galleries.segments import GalleryDisk
-from pairmark.service.pagination import read_page
 from pairmark.service.tables import Base, CalibrationRow, DatasetName, Revision
 from tests.serving import command
 

@@ -15,8 +15,8 @@ from pairmark.schemas.models import Policy, ReviewPolicy
 from pairmark.schemas.reviews import ElsewhereRequest, Outcome, ReviewOut, ReviewRequest
 from pairmark.service.db import Database
 from pairmark.service.errors import Conflict, InvalidInput, UnknownReview
-from pairmark.service.reviews import populations
-from pairmark.service.reviews.recorder import DecisionRecorder
+from pairmark.service.reviews import decisions
+from pairmark.service.reviews.decisions import DecisionRecorder
 from pairmark.service.reviews.repository import Deciding
 from pairmark.service.reviews.reviews import Reviews
 from pairmark.service.scoring.requests import PairRequest
@@ -198,8 +198,8 @@ def test_a_large_population_keeps_a_bounded_sample(
     reviews: Reviews, database: Database, model_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record(database, model_id, 400, sides=True)
-    monkeypatch.setattr(populations, "MOST_SAMPLED", 200)
-    monkeypatch.setattr(populations, "MAX_SIDES_BYTES", 1_000)
+    monkeypatch.setattr(decisions, "MOST_SAMPLED", 200)
+    monkeypatch.setattr(decisions, "MAX_SIDES_BYTES", 1_000)
     made = reviews.create(asked())
     assert made.population == 400
     done = judge_all(reviews, made.id)

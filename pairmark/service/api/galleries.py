@@ -43,6 +43,7 @@ from pairmark.service.api.routing import (
 )
 from pairmark.service.api.services import InServices, Services, check_may, names_of
 from pairmark.service.datasets.confined import FileLimits
+from pairmark.service.db import MAX_LIMIT
 from pairmark.service.errors import TooLarge, UnknownDataset, UnsupportedRate
 from pairmark.service.galleries.imports import KINDS, confined_batches, json_batches
 from pairmark.service.galleries.rows import RowErrors, checked_id, form_of
@@ -53,7 +54,6 @@ from pairmark.service.galleries.searches import (
     parse_probe,
     parse_search,
 )
-from pairmark.service.pagination import MAX_LIMIT
 from pairmark.service.reviews.repository import Deciding
 from pairmark.service.runtime.operating_points import Rate, ServedPoint
 from pairmark.service.runtime.versions import LoadedVersion

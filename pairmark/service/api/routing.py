@@ -38,10 +38,10 @@ from pairmark.service.api.problems import (
 from pairmark.service.api.services import Services
 from pairmark.service.audit import Actor, acting_as
 from pairmark.service.datasets.lists import TableForm
+from pairmark.service.db import MAX_LIMIT
 from pairmark.service.errors import InvalidInput, TooLarge, invalid_field
 from pairmark.service.keys import EVERYTHING, ActiveKey
 from pairmark.service.names import NAME_PATTERN
-from pairmark.service.pagination import MAX_LIMIT
 from pairmark.service.scheduling import MODERATE_S, SHORT_S, RequestWork, current_owner
 from pairmark.service.scoring.json import SMALL, count_marks
 from pairmark.service.settings import Settings

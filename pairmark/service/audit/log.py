@@ -11,9 +11,8 @@ from sqlalchemy.orm import Session
 from pairmark.schemas.admin import EVENTS, AuditEntry
 from pairmark.schemas.base import Page, iso
 from pairmark.service.audit import current_actor
-from pairmark.service.db import Database, execute_change
+from pairmark.service.db import Database, execute_change, read_page
 from pairmark.service.names import tenant_of
-from pairmark.service.pagination import read_page
 from pairmark.service.tables import AuditRow, WebhookDelivery, WebhookRow
 
 

@@ -403,7 +403,7 @@ def _file(table: str, folder: Path, argument: str = "TABLE") -> Path:
     """A table that an argument names as a file of this machine."""
     path = folder / f"{len(list(folder.iterdir()))}-{Path(table).name}"
     if table.startswith("s3://"):
-        from pairmark.service.blobs.s3 import download
+        from pairmark.service.blobs import download
 
         download(table, path)
         return path

@@ -19,10 +19,9 @@ from pairmark.service.datasets.confined import FORMATS, FileLimits, format_of, r
 from pairmark.service.datasets.data import LabelledData, load_data, vector_of
 from pairmark.service.datasets.guarantees import dataset_guarantee, protocol_choices
 from pairmark.service.datasets.lists import TableForm
-from pairmark.service.db import Database, insert_into, name_filter
+from pairmark.service.db import Database, insert_into, name_filter, read_page
 from pairmark.service.errors import Conflict, InvalidInput, TooLarge, UnknownDataset, storage_errors
 from pairmark.service.names import EVERY_NAME, VisibleNames, checked_name
-from pairmark.service.pagination import read_page
 from pairmark.service.settings import Settings
 from pairmark.service.tables import DatasetName, DatasetRow, JobRow
 

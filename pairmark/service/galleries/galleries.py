@@ -13,7 +13,7 @@ from sqlalchemy.exc import IntegrityError
 from pairmark.schemas.base import Page, iso
 from pairmark.schemas.galleries import GalleryOut, ItemOut, ModelOfGallery, Receipt, UpsertOut
 from pairmark.service.audit.log import record, record_recovery
-from pairmark.service.db import Database
+from pairmark.service.db import Database, page_of, start_of
 from pairmark.service.errors import (
     Conflict,
     DamagedRow,
@@ -41,7 +41,6 @@ from pairmark.service.galleries.rows import (
 )
 from pairmark.service.galleries.segments import GalleryDisk
 from pairmark.service.names import EVERY_NAME, VisibleNames, checked_name
-from pairmark.service.pagination import page_of, start_of
 from pairmark.service.reviews.repository import erase_of_gallery
 from pairmark.service.runtime.versions import LoadedVersion
 from pairmark.service.scheduling import Places

@@ -17,11 +17,10 @@ from sqlalchemy import ARRAY, ColumnElement, Text, and_, any_, delete, func, ins
 from sqlalchemy.orm import InstrumentedAttribute, Session, load_only
 
 from pairmark.models.core.arrays import Float32
-from pairmark.service.db import execute_change, name_filter
+from pairmark.service.db import execute_change, name_filter, read_page
 from pairmark.service.errors import DamagedRow
 from pairmark.service.galleries.rows import ItemForm, Rows, StoredRows, spellings, subject_spellings
 from pairmark.service.names import VisibleNames
-from pairmark.service.pagination import read_page
 from pairmark.service.tables import (
     GalleryCalibrationRow,
     GalleryItem,

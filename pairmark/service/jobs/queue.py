@@ -11,11 +11,10 @@ from sqlalchemy.orm import Session
 from pairmark.schemas.base import Page
 from pairmark.schemas.jobs import JobEventOut, JobOut, JobState
 from pairmark.service.audit.log import record
-from pairmark.service.db import Database, name_filter
+from pairmark.service.db import Database, name_filter, read_page
 from pairmark.service.errors import Conflict, RateLimited, UnknownJob
 from pairmark.service.jobs.leases import Leases, add_event
 from pairmark.service.names import EVERY_NAME, VisibleNames, tenant_of
-from pairmark.service.pagination import read_page
 from pairmark.service.scheduling import current_owner, note_limit
 from pairmark.service.settings import Settings
 from pairmark.service.tables import JobAttempt, JobEvent, JobRow

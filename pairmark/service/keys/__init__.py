@@ -16,10 +16,9 @@ from sqlalchemy.orm import Session
 from pairmark.schemas.admin import MAX_DAYS, KeyOut, Level, NewKey, Scope
 from pairmark.schemas.base import Page, iso
 from pairmark.service.audit.log import record
-from pairmark.service.db import Database, bump_revision, execute_change
+from pairmark.service.db import Database, bump_revision, execute_change, read_page
 from pairmark.service.errors import Conflict, InvalidInput, UnknownKey
 from pairmark.service.names import VisibleNames, checked_name, checked_tenant
-from pairmark.service.pagination import read_page
 from pairmark.service.tables import ApiKey, DatasetRow, GalleryRow, ModelRow, SessionRow
 
 SCOPES: Final[tuple[Scope, ...]] = get_args(Scope)

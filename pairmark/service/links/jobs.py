@@ -30,7 +30,7 @@ from pairmark.service.links.learned import Learned
 from pairmark.service.links.linking import AT_MOST, LinkRun, link_session, summary_of
 from pairmark.service.links.store import write_folder
 from pairmark.service.names import EVERY_NAME
-from pairmark.service.reviews.populations import MAX_SIDES_BYTES, MOST_DRAWN, Decisions, Item, drawn_from
+from pairmark.service.reviews.decisions import MAX_SIDES_BYTES, MOST_DRAWN, Decisions, Item, drawn_from
 from pairmark.service.reviews.reviews import open_review
 from pairmark.service.settings import Settings
 from pairmark.service.tables import DecisionCode, LinkRow

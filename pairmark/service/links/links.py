@@ -29,7 +29,7 @@ from pairmark.service.audit.log import record
 from pairmark.service.blobs import Blobs, delete_unused
 from pairmark.service.caches import BoundedCache
 from pairmark.service.datasets.ingest import dataset_of
-from pairmark.service.db import Database, name_filter
+from pairmark.service.db import Database, name_filter, page_of, read_page, start_of
 from pairmark.service.errors import Conflict, CorruptArtefact, InvalidInput, ModelNotCapable
 from pairmark.service.jobs.queue import JobQueue
 from pairmark.service.links.folders import REVIEWS, WITH_STATE, LinkFolders
@@ -38,9 +38,8 @@ from pairmark.service.links.linking import check_columns
 from pairmark.service.links.resolving import Resolver
 from pairmark.service.links.results import Results
 from pairmark.service.names import VisibleNames, parse_ref, tenant_of
-from pairmark.service.pagination import page_of, read_page, start_of
 from pairmark.service.reviews import repository as reviews
-from pairmark.service.reviews.populations import sizes_of
+from pairmark.service.reviews.decisions import sizes_of
 from pairmark.service.runtime.operating_points import OperatingPoints, PointRequest
 from pairmark.service.settings import Settings
 from pairmark.service.store.versions import VersionStore

@@ -68,7 +68,7 @@ def deliver(written: Sequence[tuple[str, Path]]) -> None:
     tables: dict[str, list[tuple[str, Path]]] = {}
     for address, path in written:
         if address.startswith("s3://"):
-            from pairmark.service.blobs.s3 import upload
+            from pairmark.service.blobs import upload
 
             upload(path, address)
         else:

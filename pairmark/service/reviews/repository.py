@@ -18,9 +18,8 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import Session
 
-from pairmark.service.db import execute_change, insert_into, name_filter
+from pairmark.service.db import execute_change, insert_into, name_filter, read_page
 from pairmark.service.names import EVERY_NAME, VisibleNames
-from pairmark.service.pagination import read_page
 from pairmark.service.tables import (
     DecisionCount,
     KeptDecision,

@@ -36,7 +36,7 @@ from pairmark.service.db import Database
 from pairmark.service.errors import Conflict, InvalidInput, UnknownGallery, UnknownModel, UnknownReview
 from pairmark.service.names import VisibleNames
 from pairmark.service.reviews import repository
-from pairmark.service.reviews.populations import (
+from pairmark.service.reviews.decisions import (
     BLANK,
     KINDS,
     Decisions,

@@ -27,7 +27,7 @@ from pairmark.service.datasets.held_out import (
     whole_dataset,
 )
 from pairmark.service.datasets.ingest import Datasets
-from pairmark.service.db import bump_revision, name_filter
+from pairmark.service.db import bump_revision, name_filter, read_page
 from pairmark.service.errors import (
     CalibrationOverlap,
     Conflict,
@@ -39,7 +39,6 @@ from pairmark.service.errors import (
     refusals,
 )
 from pairmark.service.names import EVERY_NAME, VisibleNames, checked_name, tenant_of
-from pairmark.service.pagination import read_page
 from pairmark.service.store.versions import (
     VersionStore,
     add_calibration,

@@ -36,7 +36,7 @@ from pairmark.schemas.models import (
 from pairmark.service.audit.log import record
 from pairmark.service.blobs import Blobs, delete_unused, hold
 from pairmark.service.datasets.data import LabelledData
-from pairmark.service.db import Database, bump_revision
+from pairmark.service.db import Database, bump_revision, read_page
 from pairmark.service.errors import Conflict, PreconditionFailed
 from pairmark.service.names import (
     EVERY_NAME,
@@ -47,7 +47,6 @@ from pairmark.service.names import (
     checked_name,
     parse_ref,
 )
-from pairmark.service.pagination import read_page
 from pairmark.service.settings import Settings
 from pairmark.service.store.calibrations import Calibrations
 from pairmark.service.store.reports import Reports

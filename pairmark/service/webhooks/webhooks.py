@@ -20,9 +20,8 @@ from sqlalchemy.exc import IntegrityError
 from pairmark.schemas.admin import NewWebhook, WebhookOut, WebhookRequest
 from pairmark.schemas.base import Page
 from pairmark.service.audit.log import record
-from pairmark.service.db import Database, execute_change
+from pairmark.service.db import Database, execute_change, read_page
 from pairmark.service.errors import Conflict, InvalidInput, PairmarkError, UnknownWebhook
-from pairmark.service.pagination import read_page
 from pairmark.service.settings import Settings
 from pairmark.service.tables import ServiceSecret, WebhookDelivery, WebhookRow
 
