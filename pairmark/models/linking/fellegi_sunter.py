@@ -13,9 +13,8 @@ from pairmark.models.core.spec import LearnerSpec, RandomState, document_paramet
 from pairmark.models.core.state import Array, Fact
 from pairmark.models.linking import mixture
 from pairmark.models.linking.mixture import LEVELS, SYMBOL_OF, level_weights, plain_column
-from pairmark.models.records.base import COLUMNS, RecordScorer, cell_values
 from pairmark.models.records.comparators import Prepared
-from pairmark.models.records.estimator import distinct_cells
+from pairmark.models.records.estimator import COLUMNS, RecordScorer, cell_values, distinct_cells
 from pairmark.models.records.kernels.levels import APART, CLOSE, EQUAL
 from pairmark.models.records.neighbors import candidate_pairs
 from pairmark.models.records.schema import Records

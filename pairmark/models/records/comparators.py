@@ -202,11 +202,11 @@ class Comparators:
         return out
 
     def without(
-        self, features: Float32, prepared: Prepared, left: Int64, right: Int64, columns: Bool
+        self, features: Float32, prepared: Prepared, left: Int64, right: Int64, part: Int64, columns: Bool
     ) -> Float32:
-        """Features of pairs of prepared records without ``columns``, (d,), written over those with them: as `compare`
-        has them of records where these are blanked, while only what is joined is compared again."""
-        missing = prepared.missing | columns
+        """Features of some pairs of prepared records without ``columns``, (d,), from those with them: as `compare` has
+        them of records where these are blanked, while only what is joined is compared again."""
+        missing, features, left, right = prepared.missing | columns, features[part], left[part], right[part]
         lacked = np.empty((left.size, missing.shape[1]), dtype=np.bool_)
         gone = {column.name for column, is_gone in zip(self.schema.fields, columns, strict=True) if is_gone}
         features[:, [field in gone for field, _ in self.features]] = np.nan

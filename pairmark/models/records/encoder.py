@@ -6,12 +6,11 @@ sets a flag. Texts and names become hashed character n-grams weighed by ``log((1
 length one. Places are points on the unit sphere.
 """
 
-import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, Strict
 from scipy.sparse import csr_array
 
 from pairmark.models.core.arrays import Float32, Float64, Int64, NDArray
@@ -42,7 +41,7 @@ class EncoderFacts(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    table: dict[str, Any]
+    table: Annotated[Schema, Strict(False)]
     sparse: bool
     levels: dict[str, list[str]]
     n_grams: int = Field(ge=8, le=2**20)
@@ -82,8 +81,8 @@ class RecordEncoder:
         for place, field in enumerate(texts):
             grams_of = self._gram_counts(records[:, field])
             n_cells = int(np.count_nonzero(np.diff(grams_of.indptr)))
-            frequency = np.bincount(grams_of.indices, minlength=self._n_grams)
-            self._rarity[place] = np.log((1 + n_cells) / (1 + frequency)) + 1
+            counts = np.bincount(grams_of.indices, minlength=self._n_grams)
+            self._rarity[place] = np.log((1 + n_cells) / (1 + counts)) + 1
         return self
 
     @property
@@ -151,7 +150,12 @@ class RecordEncoder:
             columns, values = grams_of.indices.astype(np.int64), weights / np.maximum(length, 1e-12)[rows]
         elif column.type == "category":
             rows, values = present, np.ones(present.size)
-            columns = self._category_columns(column, [normal_form(cells[row], "text") for row in present])
+            places = {level: place for place, level in enumerate(self._levels[column.name])}
+            texts = [normal_form(cells[row], "text") for row in present]
+            numbers = [
+                places.get(text, len(places)) if places else _hash_text(text) % MOST_LEVELS for text in texts
+            ]
+            columns = np.array(numbers, dtype=np.int64)
         else:
             block = self._numbers(field, column, [cells[row] for row in present])
             rows = np.repeat(present, block.shape[1])
@@ -161,13 +165,6 @@ class RecordEncoder:
             np.concatenate([columns, np.full(absent_rows.size, width - 1)]),
             np.concatenate([values, np.ones(absent_rows.size)]).astype(np.float32),
             width,
-        )
-
-    def _category_columns(self, column: RecordColumn, cells: list[str]) -> Int64:
-        places = {level: place for place, level in enumerate(self._levels[column.name])}
-        return np.array(
-            [places.get(cell, len(places)) if places else _hash_text(cell) % MOST_LEVELS for cell in cells],
-            dtype=np.int64,
         )
 
     def _numbers(self, field: int, column: RecordColumn, cells: list[Any]) -> Float64:
@@ -226,12 +223,8 @@ class RecordEncoder:
             Naming the fact, or the array and its row, that no fit writes.
         """
         facts = checked_model(EncoderFacts, meta, "encoder.")
-        try:
-            schema = Schema.model_validate_json(json.dumps(facts.table))
-        except ValueError as error:
-            raise ArtefactError(f"encoder.table: {error}") from None
-        encoder = cls(schema, sparse=facts.sparse, n_grams=facts.n_grams)
-        categories = {column.name for column in schema.fields if column.type == "category"}
+        encoder = cls(facts.table, sparse=facts.sparse, n_grams=facts.n_grams)
+        categories = {column.name for column in facts.table.fields if column.type == "category"}
         if facts.levels.keys() != categories or any(len(own) > MOST_LEVELS for own in facts.levels.values()):
             raise ArtefactError(f"encoder.levels: expected at most {MOST_LEVELS} of each category")
         layout = {

@@ -3,40 +3,40 @@
 import datetime
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, get_args
 
+from pydantic import ValidationError
+
 from pairmark.models.core.inputs import describe_counts, is_absent, is_placeholder
-from pairmark.models.records.cells import (
-    DATE_FORMATS,
-    DECIMAL_COMMA,
-    FALSE,
-    THOUSANDS,
-    TRUE,
-    DateFormat,
-    boolean_of,
-    date_of,
-    is_unit,
-    measured_of,
-    number_of,
-    place_of,
-)
 from pairmark.models.records.compare.normal import fold_cell, iso_date
 from pairmark.models.records.recognition import century_turn, month_first, recognize_kind
 from pairmark.models.records.schema import (
     COMPARED,
+    DATE_FORMATS,
+    DECIMAL_COMMA,
+    FALSE,
     RESERVED,
     ROW_ID,
     STRINGS,
+    THOUSANDS,
+    TRUE,
     VERBATIM,
+    DateFormat,
     FieldType,
     RecordColumn,
     RecordError,
     Schema,
+    boolean_of,
+    date_of,
+    is_unit,
     key_of,
+    measured_of,
+    number_of,
+    place_of,
 )
 
 _MOSTLY = 0.8
@@ -142,39 +142,31 @@ def infer(table: Mapping[str, Sequence[Any]], overrides: Mapping[str, str] | Non
     """
     overrides = dict(overrides or {})
     problems = [
-        {
-            "row": None,
-            "column": name,
-            "detail": f"is a reserved name ({', '.join(sorted(RESERVED))}): rename it",
-        }
+        (name, f"is a reserved name ({', '.join(sorted(RESERVED))}): rename it")
         for name in table
         if name in RESERVED and overrides.get(name) != "ignore"
     ]
     if ROW_ID in table and overrides.get(ROW_ID) not in ("id", "ignore"):
-        problems.append({"row": None, "column": ROW_ID, "detail": "is a reserved name: rename it"})
+        problems.append((ROW_ID, "is a reserved name: rename it"))
     spelled: dict[str, str] = {}
     for name in table:
         if overrides.get(name) == "ignore":
             continue
         alike = spelled.setdefault(key_of(name) or name, name)
         if alike != name:
-            detail = f"is spelled like {alike!r}, as columns of tables are matched: rename or leave out one of them"
-            problems.append({"row": None, "column": name, "detail": detail})
-    problems += [
-        {"row": None, "column": name, "detail": f"is not in the table: {', '.join(list(table)[:20])}"}
-        for name in overrides
-        if name not in table
-    ]
+            problems.append(
+                (name, f"is spelled like {alike!r}, as columns of tables are matched: rename or leave out one of them")
+            )  # fmt: skip
+    in_table = ", ".join(list(table)[:20])
+    problems += [(name, f"is not in the table: {in_table}") for name in overrides if name not in table]
     if problems:
-        raise RecordError(problems)
+        raise RecordError([{"row": None, "column": name, "detail": detail} for name, detail in problems])
     notes = notes_of(table, overrides)
     try:
-        schema = Schema(columns=tuple(each.column for each in notes))
-    except ValueError as error:
-        raise RecordError(
-            [{"row": None, "column": ", ".join(list(table)[:20]), "detail": _first_line(error)}]
-        ) from None
-    return Inference(schema=schema, notes=notes)
+        return Inference(schema=Schema(columns=tuple(each.column for each in notes)), notes=notes)
+    except ValidationError as error:
+        detail = error.errors()[0]["msg"].removeprefix("Value error, ")
+        raise RecordError([{"row": None, "column": in_table, "detail": detail}]) from None
 
 
 def notes_of(table: Mapping[str, Sequence[Any]], overrides: Mapping[str, str]) -> tuple[ColumnNotes, ...]:
@@ -204,32 +196,21 @@ def notes_of(table: Mapping[str, Sequence[Any]], overrides: Mapping[str, str]) -
     return tuple(notes)
 
 
-def _first_line(error: ValueError) -> str:
-    errors = getattr(error, "errors", None)
-    return str(errors()[0]["msg"]).removeprefix("Value error, ") if callable(errors) else str(error)
-
-
 def _distinct(name: str, values: Sequence[Any]) -> _Cells:
     first: dict[str, int] = {}
     counts: Counter[str] = Counter()
-    missing, kinds = 0, set()
-    for row, value in enumerate(values):
-        if is_absent(value):
-            missing += 1
-            continue
-        cell, kind = (value, "text") if isinstance(value, str) else _read_value(value)
-        kinds.add(kind)
-        counts[cell] += 1
-        if cell not in first:
-            first[cell] = row + 1
-    typed = kinds.pop() if len(kinds) == 1 else None
-    placeholders = (
-        {cell: counts[cell] for cell in first if is_placeholder(cell)} if typed in (None, "text") else {}
-    )
-    for cell in placeholders:
-        del first[cell]
-    missing += sum(placeholders.values())
-    return _Cells(name, first, len(values), missing, None if typed == "text" else typed, counts, placeholders)
+    kinds = set()
+    for row, value in enumerate(values, start=1):
+        if not is_absent(value):
+            cell, kind = (value, "text") if isinstance(value, str) else _read_value(value)
+            kinds.add(kind)
+            counts[cell] += 1
+            first.setdefault(cell, row)
+    typed = None if len(kinds) != 1 or kinds == {"text"} else kinds.pop()
+    placeholders = {cell: counts[cell] for cell in first if typed is None and is_placeholder(cell)}
+    missing = len(values) - counts.total() + sum(placeholders.values())
+    first = {cell: row for cell, row in first.items() if cell not in placeholders}
+    return _Cells(name, first, len(values), missing, typed, counts, placeholders)
 
 
 def _treat_placeholders(cells: _Cells, column: RecordColumn, *, declared: bool) -> RecordColumn:
@@ -279,18 +260,11 @@ def parts_of(request: str) -> tuple[Any, str, bool]:
 
 def _override_column(cells: _Cells, request: str) -> tuple[RecordColumn, str]:
     kind, form, verbatim = parts_of(request)
-    problem: dict[str, Any] = {"row": None, "column": cells.name}
     if kind not in get_args(FieldType) or (
         form and kind != "date" and not (kind == "number" and is_unit(form))
     ):
-        raise RecordError(
-            [
-                problem
-                | {
-                    "detail": f"has type {request!r}; expected one of {', '.join(get_args(FieldType))}, or date:FORMAT"
-                }
-            ]
-        )
+        detail = f"has type {request!r}; expected one of {', '.join(get_args(FieldType))}, or date:FORMAT"
+        raise RecordError([{"row": None, "column": cells.name, "detail": detail}])
     measured = _infer_measured(cells) if kind == "number" and not form else None
     if measured is not None:
         return measured[0].model_copy(update={"verbatim": verbatim}), "as given"
@@ -300,9 +274,8 @@ def _override_column(cells: _Cells, request: str) -> tuple[RecordColumn, str]:
         return RecordColumn(name=cells.name, type=kind, verbatim=verbatim, unit=form or None), "as given"
     if form:
         if form not in DATE_FORMATS:
-            raise RecordError(
-                [problem | {"detail": f"has date format {form!r}; expected {', '.join(DATE_FORMATS)}"}]
-            )
+            detail = f"has date format {form!r}; expected {', '.join(DATE_FORMATS)}"
+            raise RecordError([{"row": None, "column": cells.name, "detail": detail}])
         best, misfits = form, [cell for cell in cells.first if date_of(cell, form) is None]
     else:
         best, misfits = _date_format(cells.first)
@@ -352,12 +325,15 @@ def _take_misfits_as_missing(cells: _Cells, kind: str, misfits: Sequence[str]) -
     said = f"{n} of {cells.n - cells.missing} cells are not {_UNFIT[kind]}"
     if 2 * len(misfits) > len(cells.first):
         how = f", in one of the formats {', '.join(DATE_FORMATS)}" if kind == "date" else ""
-        advice = "give the column another type, text say"
-        detail = f"is {_cut_cell(first)!r}; expected {_UNFIT[kind]}{how}: {said}, so {advice}"
+        detail = f"is {_cut_cell(first)!r}; expected {_UNFIT[kind]}{how}: {said}, so give the column another type, text say"
         raise RecordError([{"row": cells.first[first], "column": cells.name, "detail": detail}])
-    rows = ", ".join(f"row {cells.first[cell]}: {_cut_cell(cell)!r}" for cell in misfits[:_EXAMPLES])
-    cells.warnings.append(f"{said}, and taken as missing: {rows}")
+    cells.warnings.append(f"{said}, and taken as missing: {_rows_of(cells, misfits)}")
     cells.missing += n
+
+
+def _rows_of(cells: _Cells, some: Sequence[str]) -> str:
+    """The first few of some cells with their rows."""
+    return ", ".join(f"row {cells.first[cell]}: {_cut_cell(cell)!r}" for cell in some[:_EXAMPLES])
 
 
 def _infer_column(cells: _Cells, has_id: bool) -> tuple[RecordColumn, str]:
@@ -368,16 +344,18 @@ def _infer_column(cells: _Cells, has_id: bool) -> tuple[RecordColumn, str]:
     if len(distinct) == 1 and cells.missing == 0 and cells.n > 1:
         cells.warnings.append(f"every cell is {_cut_cell(next(iter(distinct)))!r}: the column is ignored")
         return RecordColumn(name=name, type="ignore"), "one value everywhere"
-    if name.lower() in _GROUP_NAMES:
-        return RecordColumn(name=name, type="group"), "its name"
-    if name.lower() in _IDENTITY_NAMES and len(distinct) < cells.n - cells.missing:
-        return RecordColumn(name=name, type="identity"), "its name, and values that repeat"
-    if not has_id and cells.unique and cells.n > 1 and is_id_name(name):
-        return RecordColumn(name=name, type="id"), "its name, and a value of its own in every row"
-    if not has_id and cells.unique and set(cells.steps) == {1.0}:
-        return RecordColumn(name=name, type="id"), "it numbers the rows"
-    if not has_id and cells.unique and cells.n >= _NUMBERED and _are_row_labels(distinct):
-        return RecordColumn(name=name, type="id"), "a number behind the same letters, of its own in every row"
+    may_be_id = not has_id and cells.unique and cells.n > 1
+    is_repeated = len(distinct) < cells.n - cells.missing
+    rules: tuple[tuple[FieldType, str, bool], ...] = (
+        ("group", "its name", name.lower() in _GROUP_NAMES),
+        ("identity", "its name, and values that repeat", name.lower() in _IDENTITY_NAMES and is_repeated),
+        ("id", "its name, and a value of its own in every row", may_be_id and is_id_name(name)),
+        ("id", "it numbers the rows", may_be_id and set(cells.steps) == {1.0}),
+        ("id", "a number behind the same letters, of its own in every row", may_be_id and _are_row_labels(cells)),
+    )  # fmt: skip
+    for type_, reason, is_fit in rules:
+        if is_fit:
+            return RecordColumn(name=name, type=type_), reason
     for infer_one in (_boolean, _date, _recognize_column, _infer_measured, _number, _decimal_comma, _place):
         choice = infer_one(cells)
         if choice is not None:
@@ -390,10 +368,10 @@ def is_id_name(name: str) -> bool:
     return _ID_NAMES.fullmatch(re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name)) is not None
 
 
-def _are_row_labels(cells: Iterable[str]) -> bool:
-    """Whether all are such as ``INV-000123``."""
-    matches = [_ROW_LABEL.fullmatch(cell.strip()) for cell in cells]
-    return len({match[1] if match else None for match in matches}) == 1 and matches[0] is not None
+def _are_row_labels(cells: _Cells) -> bool:
+    """Whether all of enough cells are such as ``INV-000123``."""
+    letters = {match and match[1] for match in (_ROW_LABEL.fullmatch(cell.strip()) for cell in cells.first)}
+    return cells.n >= _NUMBERED and len(letters) == 1 and letters != {None}
 
 
 def _boolean(cells: _Cells) -> tuple[RecordColumn, str] | None:
@@ -415,14 +393,13 @@ def _infer_measured(cells: _Cells) -> tuple[RecordColumn, str] | None:
     if len(cells.numbers) == len(cells.first):
         return None
     measured = {cell: measured_of(cell) for cell in cells.first if number_of(cell) is None}
-    units = {None if each is None else each[1] for each in measured.values()}
-    [unit, *further] = sorted(units - {THOUSANDS}, key=str) or [THOUSANDS]
-    if unit is None or further:
+    units = {each and each[1] for each in measured.values()} - {THOUSANDS} or {THOUSANDS}
+    unit = units.pop()
+    if unit is None or units:
         return None
-    cell = next(iter(measured))
     cells.warnings.append(
-        f"{len(measured)} of {len(cells.first)} distinct cells are numbers with {_cut_cell(unit)!r}: row "
-        f"{cells.first[cell]}: {_cut_cell(cell)!r}. They are read as numbers; give the column as text if they are none"
+        f"{len(measured)} of {len(cells.first)} distinct cells are numbers with {_cut_cell(unit)!r}: "
+        f"{_rows_of(cells, [*measured][:1])}. They are read as numbers; give the column as text if they are none"
     )
     return RecordColumn(name=cells.name, type="number", unit=unit), f"numbers with {unit!r}"
 
@@ -465,11 +442,10 @@ def _decimal_comma(cells: _Cells) -> tuple[RecordColumn, str] | None:
     commas = sum(DECIMAL_COMMA.fullmatch(text) is not None for text in texts)
     if not commas or not all(DECIMAL_COMMA.fullmatch(text) or text.isdigit() for text in texts):
         return None
-    row, cell = next((row, cell) for cell, row in cells.first.items() if "," in cell)
     cells.warnings.append(
-        f"{commas} of {len(texts)} distinct cells look like numbers with a decimal comma: row {row}: "
-        f"{_cut_cell(cell)!r}. The column is read as text; write a decimal point and give it as number to compare "
-        "numbers, or as place if it holds latitude and longitude"
+        f"{commas} of {len(texts)} distinct cells look like numbers with a decimal comma: "
+        f"{_rows_of(cells, [cell for cell in cells.first if ',' in cell][:1])}. The column is read as text; write a "
+        "decimal point and give it as number to compare numbers, or as place if it holds latitude and longitude"
     )
     return RecordColumn(name=cells.name, type="text"), "numbers with a decimal comma"
 
@@ -491,16 +467,11 @@ def _string(cells: _Cells) -> tuple[RecordColumn, str]:
     return RecordColumn(name=cells.name, type="text"), f"free text, {words:.1f} words a cell"
 
 
-def _date_format(cells: Iterable[str]) -> tuple[DateFormat, list[str]]:
+def _date_format(cells: Collection[str]) -> tuple[DateFormat, list[str]]:
     """The format that most cells have, and the cells that have not."""
-    best: tuple[DateFormat, list[str]] | None = None
-    cells = list(cells)
-    for form in DATE_FORMATS:
-        misfits = [cell for cell in cells if not _plausible_date(cell, form)]
-        if best is None or len(misfits) < len(best[1]):
-            best = form, misfits
-    assert best is not None
-    return best
+    misfits = {form: [cell for cell in cells if not _plausible_date(cell, form)] for form in DATE_FORMATS}
+    best = min(misfits, key=lambda form: len(misfits[form]))
+    return best, misfits[best]
 
 
 def _plausible_date(cell: str, form: DateFormat) -> bool:
@@ -522,10 +493,9 @@ def _warn_of_order(cells: _Cells, form: DateFormat) -> None:
 
 
 def _warn_of_misfits(cells: _Cells, misfits: Sequence[str], what: str, use: str) -> None:
-    rows = ", ".join(f"row {cells.first[cell]}: {_cut_cell(cell)!r}" for cell in misfits[:_EXAMPLES])
     cells.warnings.append(
-        f"{len(misfits)} of {len(cells.first)} distinct cells are no {what}: {rows}. The column is read as text; "
-        f"mend the cells and give it as {use}"
+        f"{len(misfits)} of {len(cells.first)} distinct cells are no {what}: {_rows_of(cells, misfits)}. The column is "
+        f"read as text; mend the cells and give it as {use}"
     )
 
 
@@ -535,16 +505,16 @@ def _look(cells: _Cells, column: RecordColumn) -> None:
         if column.type == "id" and not cells.unique:
             cells.warnings.append("ids repeat or are missing: pairs cannot name their rows by it")
         return
-    if is_id_name(column.name) or (cells.unique and cells.n >= _NUMBERED and _are_row_labels(cells.first)):
+    if is_id_name(column.name) or (cells.unique and _are_row_labels(cells)):
         cells.warnings.append(
             "looks like an id, and is compared. If it says nothing of who a row is, give it as id or ignore "
             f"(--column {column.name}:ignore)"
         )
     garbled = [row for cell, row in cells.first.items() if _GARBLED.search(cell)]
     if garbled:
-        examples = ", ".join(map(str, garbled[:_EXAMPLES]))
         cells.warnings.append(
-            f"{len(garbled)} distinct cells hold characters of a wrong encoding: row {examples}"
+            f"{len(garbled)} distinct cells hold characters of a wrong encoding: row "
+            + ", ".join(map(str, garbled[:_EXAMPLES]))
         )
 
 

@@ -2,10 +2,10 @@
 
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
+from typing import Any
 
-from pairmark.models.records.cells import AFTER, BEFORE, DECIMAL_COMMA
 from pairmark.models.records.compare.normal import (
     TURN,
     fold_cell,
@@ -15,6 +15,7 @@ from pairmark.models.records.compare.normal import (
     words_of,
 )
 from pairmark.models.records.compare.words import LEGAL_FORMS, NICKNAMES, STREET_ENDS, STREET_WORDS
+from pairmark.models.records.schema import AFTER, BEFORE, DECIMAL_COMMA
 
 _LOOKED_AT = 2_000
 """Distinct cells that say what a column holds."""
@@ -52,6 +53,7 @@ _HEADERS = {
 _HEADER = {kind: re.compile(pattern) for kind, pattern in _HEADERS.items()}
 _YEAR = re.compile("(?:18|19|20)[0-9]{2}")
 _EMAIL = re.compile(r"(?:mailto:)?<?[^@\s,;]+@[^@\s,;]+\.[A-Za-z]{2,}>?")
+_WEB_WRITING = re.compile(r"www\.|://")
 _WEB = re.compile(r"(?:https?://)?(?:[\w-]+\.)+[a-z]{2,}(?::\d+)?(?:[/?#]\S*)?")
 _PHONE = re.compile(
     r"[+(]?[\d\s()./\-\u2010-\u2013+]{6,24}\d(?:\.0)?(?:\s*(?:ext\.?|x)\s*\d{1,5})?", re.IGNORECASE
@@ -70,35 +72,31 @@ _AMOUNT = re.compile(
 _DEGREES = re.compile(r"[-+]?\d{1,3}[.,]\d{3,}")
 """Of a place; a breadth or a length in other units is hardly so exact."""
 _LETTERS = re.compile(r"[^\W\d_]+")
+_SHORT_CODE = re.compile("[a-z0-9][a-z0-9 .-]{1,11}")
 _SIZE_WORD = re.compile(f"x|{AFTER}")
 _LETTERED = re.compile(r".*[^\W\d_]{2}.*")
 _DAY_MONTH = re.compile(r"\D{0,3}(\d{1,2})\D{1,3}(\d{1,2})\D{1,3}\d{2}")
 _TITLE_WORDS = frozenset(("the", "of", "with", "for", "from", "your", "fur", "mit", "pour", "avec", "dans"))
 """Words that titles of songs and books have, and names of people hardly."""
 _GIVEN_NAMES = frozenset(NICKNAMES) | frozenset(NICKNAMES.values())
+_OF_STREETS = frozenset(STREET_WORDS) | frozenset(STREET_WORDS.values())
 
 
 def header_kind(name: str) -> str | None:
     """What a column's name says that it holds; None where it says nothing."""
-    spaced = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name)
-    plain = unicodedata.normalize("NFKD", spaced).casefold()
+    plain = unicodedata.normalize("NFKD", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name)).casefold()
     words = " ".join(re.findall(r"[a-z]+|\d+", "".join(c for c in plain if not unicodedata.combining(c))))
     return next((kind for kind, pattern in _HEADER.items() if pattern.fullmatch(words)), None)
 
 
-class _Cells:
-    """Distinct cells of a column, and which share of them passes a test."""
+def _texts_of(cells: Iterable[str]) -> list[str]:
+    """What some distinct cells say."""
+    return [text for cell in islice(cells, _LOOKED_AT) if (text := fold_cell(cell)) is not None]
 
-    def __init__(self, cells: Iterable[str], n: int) -> None:
-        self.texts = [text for cell in islice(cells, _LOOKED_AT) if (text := fold_cell(cell)) is not None]
-        self.n = n
 
-    def share(self, pattern: re.Pattern[str]) -> float:
-        return sum(pattern.fullmatch(text) is not None for text in self.texts) / max(len(self.texts), 1)
-
-    def share_with(self, words: frozenset[str] | Mapping[str, str]) -> float:
-        found = sum(any(word in words for word in words_of(text)) for text in self.texts)
-        return found / max(len(self.texts), 1)
+def _share(texts: Sequence[str], test: Callable[[str], Any]) -> float:
+    """Which share of some texts passes a test."""
+    return sum(map(bool, map(test, texts))) / max(len(texts), 1)
 
 
 def recognize_kind(name: str, cells: Iterable[str], n: int) -> tuple[str, str] | None:
@@ -108,46 +106,38 @@ def recognize_kind(name: str, cells: Iterable[str], n: int) -> tuple[str, str] |
     ----------
     cells : distinct ones. n : how many cells there are, with those that repeat.
     """
-    column, named = _Cells(cells, n), header_kind(name)
-    if not column.texts:
+    texts, named = _texts_of(cells), header_kind(name)
+    if not texts:
         return None
-    several = [split_cell(text) for text in column.texts]
-    parts = [part for values in several if len(values) > 1 for part in values]
-    if len(parts) >= 2 * _SOME * len(column.texts):
-        contacts = _Cells(parts, n)
-        if max(contacts.share(_EMAIL), contacts.share(_PHONE)) >= _MOSTLY:
-            return "list", "several e-mail addresses or phone numbers in a cell"
-    if column.share(_EMAIL) >= _MOSTLY:
-        return "email", "e-mail addresses"
-    if column.share(_WEB) >= _MOSTLY and (
-        named == "web" or sum("www." in t or "://" in t for t in column.texts) >= _SOME * len(column.texts)
-    ):
-        return "web", "addresses of web sites"
-    written = sum(_PHONE_WRITING.search(text) is not None for text in column.texts) / len(column.texts)
-    if column.share(_PHONE) >= _MOSTLY and (
-        named == "phone" or (named is None and written >= 0.6 and not are_dates(column.texts))
-    ):
-        return "phone", "phone numbers"
-    if named == "postcode" and column.share(re.compile("[a-z0-9][a-z0-9 .-]{1,11}")) >= _MOSTLY:
-        return "postcode", "its name, and short codes"
-    if named is None and column.share(_LETTERED_POSTCODE) >= _MOSTLY:
-        return "postcode", "codes as of post offices"
-    if (named == "company" and column.share(_LETTERED) >= _MOSTLY) or (
-        named in (None, "name") and column.share(_FIRM) >= _OFTEN
-    ):
-        return "company", "its name" if named == "company" else "legal forms of companies"
-    with_number = column.share(_STREET)
-    if (named == "street" and (with_number >= _SOME or column.share_with(STREET_WORDS) >= _SOME)) or (
-        named is None and with_number >= _MOSTLY and _streets(column.texts) >= _SOME
-    ):
-        return "street", "numbers and names of streets"
-    return None
+    parts = [part for values in map(split_cell, texts) if len(values) > 1 for part in values]
+    contacts = _texts_of(parts if len(parts) >= 2 * _SOME * len(texts) else ())
+    with_number = _share(texts, _STREET.fullmatch)
+    rules = (
+        ("list", "several e-mail addresses or phone numbers in a cell",
+         max(_share(contacts, _EMAIL.fullmatch), _share(contacts, _PHONE.fullmatch)) >= _MOSTLY),
+        ("email", "e-mail addresses", _share(texts, _EMAIL.fullmatch) >= _MOSTLY),
+        ("web", "addresses of web sites", _share(texts, _WEB.fullmatch) >= _MOSTLY
+         and (named == "web" or _share(texts, _WEB_WRITING.search) >= _SOME)),
+        ("phone", "phone numbers", named in (None, "phone") and _share(texts, _PHONE.fullmatch) >= _MOSTLY
+         and (named or (_share(texts, _PHONE_WRITING.search) >= 0.6 and not are_dates(texts)))),
+        ("postcode", "its name, and short codes",
+         named == "postcode" and _share(texts, _SHORT_CODE.fullmatch) >= _MOSTLY),
+        ("postcode", "codes as of post offices",
+         named is None and _share(texts, _LETTERED_POSTCODE.fullmatch) >= _MOSTLY),
+        ("company", "its name", named == "company" and _share(texts, _LETTERED.fullmatch) >= _MOSTLY),
+        ("company", "legal forms of companies",
+         named in (None, "name") and _share(texts, _FIRM.fullmatch) >= _OFTEN),
+        ("street", "numbers and names of streets",
+         named == "street" and max(with_number, _share(texts, _has_abbreviation)) >= _SOME),
+        ("street", "numbers and names of streets",
+         named is None and with_number >= _MOSTLY and _share(texts, _is_street) >= _SOME),
+    )  # fmt: skip
+    return next(((kind, reason) for kind, reason, is_fit in rules if is_fit), None)
 
 
 def are_dates(cells: Iterable[str]) -> bool:
     """Whether nearly all distinct cells are dates, in any usual writing, and not numbers."""
-    texts = [text for cell in islice(cells, _LOOKED_AT) if (text := fold_cell(cell)) is not None]
-    return bool(texts) and sum(map(_is_date, texts)) >= _MOSTLY * len(texts)
+    return _share(_texts_of(cells), _is_date) >= _MOSTLY
 
 
 def _is_date(text: str) -> bool:
@@ -168,28 +158,29 @@ def century_turn(cells: Iterable[str | None]) -> int:
     return latest % 100 + 1 if latest >= 2000 else TURN
 
 
-def _are_postcodes(column: _Cells) -> bool:
-    """Whether all are numbers of four or five digits, of one length and of which several rows have the same."""
-    digits = [text for text in column.texts if text.isdigit()]
-    if (
-        len(digits) < _MOSTLY * len(column.texts)
-        or 1.2 * len(column.texts) > column.n
-        or len(column.texts) < 20
-    ):
-        return False
-    lengths = [len(text) for text in digits]
-    years = sum(1850 <= int(text) <= 2100 for text in digits) > 0.5 * len(digits)
-    return max(lengths.count(4), lengths.count(5)) >= 0.95 * len(digits) and not years
-
-
-def _streets(texts: Sequence[str]) -> float:
-    """The share of cells with a word of streets: ``Main Street``, ``Hauptstrasse``."""
-    known = frozenset(STREET_WORDS) | frozenset(STREET_WORDS.values())
-    found = sum(
-        any(word in known or word.endswith(STREET_ENDS) for word in words_of(text) if len(word) > 1)
-        for text in texts
+def _are_postcodes(texts: Sequence[str], n: int) -> bool:
+    """Whether all of ``n`` cells are numbers of four or five digits, of one length and of which several rows have the
+    same."""
+    digits = [text for text in texts if text.isdigit()]
+    lengths = [*map(len, digits)]
+    return (
+        len(digits) >= _MOSTLY * len(texts)
+        and 1.2 * len(texts) <= n
+        and len(texts) >= 20
+        and max(lengths.count(4), lengths.count(5)) >= 0.95 * len(digits)
+        and sum(1850 <= int(text) <= 2100 for text in digits) <= 0.5 * len(digits)
     )
-    return found / max(len(texts), 1)
+
+
+def _has_abbreviation(text: str) -> bool:
+    """Whether there is a word that stands for another in addresses: ``Main Street``, but not ``Hauptstrasse``."""
+    return not STREET_WORDS.keys().isdisjoint(words_of(text))
+
+
+def _is_street(text: str) -> bool:
+    """Whether there is a word of streets: ``Main Street``, ``Hauptstrasse``."""
+    words = (word for word in words_of(text) if len(word) > 1)
+    return any(word in _OF_STREETS or word.endswith(STREET_ENDS) for word in words)
 
 
 def link_kind(name: str, type: str, cells: Sequence[str], n: int) -> str:
@@ -201,40 +192,35 @@ def link_kind(name: str, type: str, cells: Sequence[str], n: int) -> str:
     """
     if type not in ("name", "category", "text", "number"):
         return type
-    named, column = header_kind(name), _Cells(cells, n)
+    named, texts = header_kind(name), _texts_of(cells)
     if named == "degrees":
-        if type != "name" and column.share(_DEGREES) >= _MOSTLY:
+        if type != "name" and _share(texts, _DEGREES.fullmatch) >= _MOSTLY:
             return named
         named = None
-    if type != "name" and named is None and _are_postcodes(column):
+    if type != "name" and named is None and _are_postcodes(texts, n):
         return "postcode"
     if type == "number":
         return named if named in ("street", "postcode", "id") else "number"
-    several = sum(len(words_of(text)) > 1 for text in column.texts) / max(len(column.texts), 1)
     if named in ("given", "surname", "city", "id", "street", "postcode", "company", "phone"):
         return named
+    are_several = _share(texts, lambda text: len(words_of(text)) > 1) >= 0.5
     if type == "text":
-        n_digits = {sum(map(str.isdigit, text)) for text in column.texts}
-        if column.share(_AMOUNT) >= _MOSTLY and (
-            len(n_digits) > 2 or any("," in text for text in column.texts)
+        n_digits, n_words = (
+            {sum(map(str.isdigit, text)) for text in texts},
+            sum(len(t.split()) for t in texts),
+        )
+        if _share(texts, _AMOUNT.fullmatch) >= _MOSTLY and (
+            len(n_digits) > 2 or any("," in t for t in texts)
         ):
             return "number"
-        short = sum(map(_is_code, column.texts))
-        return (
-            "id"
-            if short >= _MOSTLY * max(len(column.texts), 1)
-            else "name"
-            if named == "name" and several >= 0.5 and _words(column) <= 3
-            else "text"
-        )
-    is_given = sum(text in _GIVEN_NAMES for text in column.texts) >= 0.2 * max(len(column.texts), 1)
+        is_name = named == "name" and are_several and n_words <= 3 * len(texts)
+        return "id" if _share(texts, _is_code) >= _MOSTLY else "name" if is_name else "text"
+    is_given = _share(texts, _GIVEN_NAMES.__contains__) >= 0.2
     if type == "category":
-        return "name" if named == "name" else "given" if is_given and len(column.texts) > 10 else "category"
-    if named == "text" or column.share_with(_TITLE_WORDS) >= _SOME:
+        return "name" if named == "name" else "given" if is_given and len(texts) > 10 else "category"
+    if named == "text" or _share(texts, lambda text: not _TITLE_WORDS.isdisjoint(words_of(text))) >= _SOME:
         return "text"
-    if several >= 0.5:
-        return "name"
-    return "given" if is_given else "name" if named == "name" else "surname"
+    return "name" if are_several else "given" if is_given else "name" if named == "name" else "surname"
 
 
 def common_kind(kinds: Sequence[str], cells: Sequence[Sequence[str | None]]) -> str | None:
@@ -249,8 +235,7 @@ def common_kind(kinds: Sequence[str], cells: Sequence[Sequence[str | None]]) -> 
             for cell in column
             if cell
         ]
-        days = sum(spreadsheet_date(cell) is not None for cell in others)
-        return "date" if days > _MOSTLY * len(others) else None
+        return "date" if _share(others, spreadsheet_date) > _MOSTLY else None
     if {*kinds} == {"id", "number"}:
         return "id"
     if {"list"} < set(kinds):
@@ -282,7 +267,3 @@ def _is_code(text: str) -> bool:
         return False
     lengths = [*map(len, letters)]
     return n_digits >= max(sum(lengths), 2) and max(lengths, default=0) <= 4 and len(text) <= 42
-
-
-def _words(column: _Cells) -> float:
-    return sum(len(text.split()) for text in column.texts) / max(len(column.texts), 1)

@@ -6,8 +6,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from pairmark.models.records.cells import number_of
 from pairmark.models.records.inference import ColumnNotes, is_id_name, notes_of
+from pairmark.models.records.schema import number_of
 from pairmark.schemas.datasets import ColumnOut, DatasetRequest, InspectionOut, RecordColumnOut
 from pairmark.service.datasets.confined import Upload
 from pairmark.service.datasets.files import Npz

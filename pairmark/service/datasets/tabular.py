@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from pairmark.models.records.cells import MAX_CELL, number_of
+from pairmark.models.records.schema import MAX_CELL, number_of
 from pairmark.schemas.datasets import DatasetRequest
 from pairmark.service.datasets.confined import FileLimits
 from pairmark.service.datasets.data import name_list

@@ -14,8 +14,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from pairmark.models.records.cells import MAX_CELL
-from pairmark.models.records.schema import Schema
+from pairmark.models.records.schema import MAX_CELL, Schema
 from pairmark.schemas.galleries import ImportOptions
 from pairmark.service.datasets.confined import FileLimits, read_confined
 from pairmark.service.errors import InvalidInput

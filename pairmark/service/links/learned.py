@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from pairmark.models.core.arrays import Float64, Int64
-from pairmark.models.records.base import RecordScorer
+from pairmark.models.records.estimator import RecordScorer
 from pairmark.models.records.schema import RecordError, Records, Schema
 from pairmark.service.blobs import Blobs
 from pairmark.service.db import Database

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pairmark.models.linking.pairing import Held, UnpairedColumns, joined_names, pair_columns
-from pairmark.models.records.cells import FALSE, TRUE
 from pairmark.models.records.compare import LinkField, register
 from pairmark.models.records.inference import Inference, infer
 from pairmark.models.records.recognition import (
@@ -21,7 +20,7 @@ from pairmark.models.records.recognition import (
     link_kind,
     month_first,
 )
-from pairmark.models.records.schema import COMPARED, RecordColumn, RecordError, key_of
+from pairmark.models.records.schema import COMPARED, FALSE, TRUE, RecordColumn, RecordError, key_of
 from pairmark.service.datasets.confined import FileLimits, format_of
 from pairmark.service.datasets.tabular import TableFile
 from pairmark.service.errors import InvalidInput

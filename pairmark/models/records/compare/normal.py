@@ -7,7 +7,6 @@ import unicodedata
 from itertools import pairwise
 
 from pairmark.models.core.inputs import is_placeholder
-from pairmark.models.records.cells import DECIMAL_COMMA, FALSE, TRUE, measured_of
 from pairmark.models.records.compare.words import (
     CO_DOMAINS,
     COMPANY_WORDS,
@@ -20,6 +19,7 @@ from pairmark.models.records.compare.words import (
     STREET_WORDS,
     TITLES,
 )
+from pairmark.models.records.schema import DECIMAL_COMMA, FALSE, TRUE, measured_of
 
 LONGEST = 512
 """Characters of a cell that are compared: what costs the square of its length stays small."""
