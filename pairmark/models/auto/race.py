@@ -96,8 +96,7 @@ class IdentityTask:
 
     def plda_settings(self, estimator: Any) -> dict[str, Any]:
         """Parameters that it chose on the folds. Candidates share what they found of settings."""
-        choice = estimator.choose(self.X, self.codes, self.folds, self._setting_rates)
-        return dict(choice.setting.as_params())
+        return dict(estimator.choose(self.X, self.codes, self.folds, self._setting_rates).setting.as_params())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -276,10 +275,10 @@ class Race:
         simpler = True
         for rival in self._entries:
             simpler &= rival is not entry
-            if rival.status == "raced" and len(rival.scores) > n_judged:
-                margin = (level or -NOTHING) if simpler else FAR_AHEAD
-                if self._deficit(entry, rival) > margin:
-                    entry.status = f"left after {n_judged} of {n_folds} folds"
+            margin = (level or -NOTHING) if simpler else FAR_AHEAD
+            is_ahead = rival.status == "raced" and len(rival.scores) > n_judged
+            if is_ahead and self._deficit(entry, rival) > margin:
+                entry.status = f"left after {n_judged} of {n_folds} folds"
         return entry.status != "raced"
 
     def _judge(self, entry: Entry, n_folds: int) -> None:

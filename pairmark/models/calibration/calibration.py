@@ -304,8 +304,7 @@ class Calibration:
         ValueError
             When no same pair carries one unit twice, as identities do.
         """
-        is_named = self.facts.n_same_pairs and self.protocol == "open-set"
-        if not (is_named or self.facts.independent_rows):
+        if not ((self.facts.n_same_pairs and self.protocol == "open-set") or self.facts.independent_rows):
             raise ValueError(
                 f"protocol is missing, and the {self.facts.n_units} units do not settle it: no same pair carries one "
                 "unit twice. Expected 'open-set' where units are identities, people or things that new ones will join, "

@@ -60,12 +60,11 @@ def reach(n_units: int, confidence: float = 0.95, *, different_share: float = 1.
     next_fpr = 10.0**exponent
     if smallest is not None and next_fpr >= smallest * (1 - 1e-9):
         next_fpr = 10.0 ** (exponent - 1)
-    needed = units_needed(next_fpr, confidence, different_share=different_share)
     return SupportedRate(
         confidence=confidence,
         smallest_fpr=smallest,
         next_fpr=next_fpr,
-        next_units=needed["finite-sample"] or 0,
+        next_units=units_needed(next_fpr, confidence, different_share=different_share)["finite-sample"] or 0,
     )
 
 

@@ -343,13 +343,12 @@ class OperatingPoint:
         within = [str(entry["group"]) for entry in self.groups or () if entry["guarantee"] != "none"]
         if guarantee != "none" and within:
             words += f" So it is, at once, for pairs of people of one of the groups {', '.join(within)}."
-        facts = {
+        for name, fact in {
             "guarantee": guarantee,
             "meaning": words,
             "assumes": self.assumes or assumptions(self.origin),
             **dict.fromkeys(OF_GUARANTEES[:-1] if guarantee == "none" else ()),
-        }
-        for name, fact in facts.items():
+        }.items():
             object.__setattr__(self, name, fact)
 
     def as_dict(self) -> dict[str, Any]:

@@ -237,8 +237,7 @@ class CalibrationRecords:
         first = self._scored(
             np.concatenate([singles, natural[frequent], scorer.patterns(pairs, pairs)]), self, scorer
         )
-        cheapest = np.argsort([-first.tpr(columns) for columns in singles], kind="stable")
-        covers = _covers(identity[cheapest])
+        covers = _covers(identity[np.argsort([-first.tpr(columns) for columns in singles], kind="stable")])
         return self._scored(scorer.patterns(covers, covers), first, scorer)
 
     def _scored(self, chosen: Bool, earlier: Self, scorer: Any) -> Self:

@@ -121,8 +121,7 @@ _FEW = 65_536
 
 def one_of_equals(rows: Any) -> Any:
     """The first row where all are one row, broadcast: it need not be looked at again and again."""
-    is_repeated = isinstance(rows, np.ndarray) and rows.shape[0] > 1 and rows.strides[0] == 0
-    return rows[:1] if is_repeated else rows
+    return rows[:1] if (isinstance(rows, np.ndarray) and rows.shape[0] > 1 and rows.strides[0] == 0) else rows
 
 
 def csr_parts(rows: Any) -> tuple[Int64, Int32, Float32]:
@@ -201,15 +200,14 @@ def refuse_flat(X: Any, name: str) -> None:
 def _few_rows(estimator: Any, X: Any, dtype: type) -> Matrix | None:
     """A small array that nothing is wrong with, as `validate_data` gives it, which takes ten times as long as scoring
     a pair; None where that is to look at it."""
-    fits = (
+    if not (
         type(X) is np.ndarray
         and X.ndim == 2
         and X.dtype.kind == "f"
         and 0 < X.size <= _FEW
         and X.shape[1] == estimator.n_features_in_
         and "feature_names_in_" not in vars(estimator)
-    )
-    if not fits:
+    ):
         return None
     matrix: Matrix = np.ascontiguousarray(X, dtype=dtype)
     return matrix if np.isfinite(matrix).all() else None
@@ -245,8 +243,7 @@ def fill_values(rows: Float32, missing: Missing) -> Float32:
         values = np.nanmedian(np.where(has_values, rows, 0.0), axis=0)
     else:
         wide = np.where(has_values, rows, 0.0).astype(np.float64)
-        low = np.nanmin(wide, axis=0)
-        values = 2 * low - np.nanmax(wide, axis=0) - 1.0
+        values = 2 * np.nanmin(wide, axis=0) - np.nanmax(wide, axis=0) - 1.0
     bound = np.finfo(np.float32).max / 4
     return np.clip(np.where(has_values, values, 0.0), -bound, bound).astype(np.float32)
 
@@ -366,7 +363,6 @@ def by_feature(
     """
     numbers = [int(i) for i in np.argsort(-np.abs(parts), kind="stable")[:LISTED] if parts[i] != 0]
     columns = {"left": left, "right": right, "contribution": parts}
-    rows = [
+    return [
         {"feature": names[i], **{name: float(column[i]) for name, column in columns.items()}} for i in numbers
-    ]
-    return rows, float(parts[numbers].sum()) if numbers else 0.0
+    ], float(parts[numbers].sum()) if numbers else 0.0

@@ -108,8 +108,7 @@ def from_pipeline(pipeline: Pipeline) -> Any:
             "the pipeline ends with a similarity of records, which takes cells: scale nothing before it"
         )
     model: Any = copy(steps[-1])
-    own = [model.scaling_] if "scaling_" in vars(model) else []
-    if scalings := [*map(_scaling_of, steps[:-1]), *own]:
+    if scalings := [*map(_scaling_of, steps[:-1]), *([model.scaling_] if "scaling_" in vars(model) else [])]:
         model.scaling_ = reduce(ColumnScaling.then, scalings)
     names = getattr(steps[0], "feature_names_in_", None)
     if names is not None:
@@ -207,5 +206,4 @@ def fitted_sharpness(decisions: Float64, codes: Int64) -> float:
     def loss(log_factor: float) -> float:
         return -float((targets * log_softmax(decisions * (np.exp(log_factor) / size), axis=1)).sum())
 
-    optimum = minimize_scalar(loss, bounds=(-12.0, 12.0), method="bounded")
-    return float(np.exp(optimum.x) / size)
+    return float(np.exp(minimize_scalar(loss, bounds=(-12.0, 12.0), method="bounded").x) / size)

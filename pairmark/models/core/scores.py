@@ -73,8 +73,7 @@ def identity_auc(score: PairsOfRows, codes: Int64) -> float:
         order = np.argsort(codes, kind="stable")
         starts, counts = np.searchsorted(codes[order], codes[order]), np.bincount(codes)[codes[order]]
         place = random.choice(n, AUC_PAIRS, p=(counts - 1) / (counts - 1).sum())
-        step = place - starts[place] + random.integers(1, counts[place])
-        mate = starts[place] + step % counts[place]
+        mate = starts[place] + (place - starts[place] + random.integers(1, counts[place])) % counts[place]
         left, right = random.integers(0, n, (2, 2 * AUC_PAIRS))
         apart = np.flatnonzero(codes[left] != codes[right])[:AUC_PAIRS]
         sides = [(order[place], order[mate]), (left[apart], right[apart])]
@@ -243,8 +242,7 @@ def _combine_scores(scores: Float32, ends: Int64, rule: str) -> Float32:
     out = np.empty(sizes.size, dtype=np.float32)
     for size in np.unique(sizes).tolist():
         which = np.flatnonzero(sizes == size)
-        cells = scores[(ends[which] - size)[:, None] + np.arange(size)]
-        values = np.sort(cells.astype(np.float64), axis=1)
+        values = np.sort(scores[(ends[which] - size)[:, None] + np.arange(size)].astype(np.float64), axis=1)
         if rule == "best":
             out[which] = values[:, -1]
         elif rule == "median":

@@ -63,8 +63,7 @@ def learning_curve(
         is_same = fold.test_codes[left] == fold.test_codes[right]
         for row, count in enumerate(counts.tolist()):
             rows = fold.train[np.isin(people, order[:count])]
-            model = clone(estimator).fit(X[rows], y[rows])
-            scores = model.score_pairs(X, fold.test[left], fold.test[right])
+            scores = clone(estimator).fit(X[rows], y[rows]).score_pairs(X, fold.test[left], fold.test[right])
             rates[row, number] = tpr_at(scores[is_same], scores[~is_same], (fpr,))
             progress((number * counts.size + row + 1) / (len(folds) * counts.size))
     means = [shown_rates(of_count, folds, (fpr,)).get(fpr) for of_count in rates]

@@ -195,14 +195,13 @@ def pair_report(
         curves.append(np.quantile(draws, _levels(confidence), axis=0))
     # FPR first, then TPR: a low and a high curve of each.
     widest = np.stack([np.min(curves, axis=0)[0], np.max(curves, axis=0)[1]])
-    bands = dict(zip(BAND_NAMES, widest.swapaxes(0, 1).reshape(4, -1), strict=True))
     return EvaluationReport(
         metrics=_metrics(point, widest_of(intervals), targets, sample, confidence)
         | {"intervals": _draws_in_words(designs, sample, clusters, confidence, n_replicates)},
         fpr=fpr[points],
         tpr=tpr[points],
         thresholds=thresholds[points],
-        bands=bands,
+        bands=dict(zip(BAND_NAMES, widest.swapaxes(0, 1).reshape(4, -1), strict=True)),
         confidence=confidence,
     )
 

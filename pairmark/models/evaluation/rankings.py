@@ -59,8 +59,7 @@ def kendall_tau(a: ArrayLike, b: ArrayLike) -> Float64:
             for side in (left, right)
         )
         untied = np.abs(sign_a).sum(axis=1) * np.abs(sign_b).sum(axis=1)
-        agreement = (sign_a * sign_b).sum(axis=1)
-        np.divide(agreement, np.sqrt(untied), out=tau[rows], where=untied > 0)
+        np.divide((sign_a * sign_b).sum(axis=1), np.sqrt(untied), out=tau[rows], where=untied > 0)
     return tau
 
 

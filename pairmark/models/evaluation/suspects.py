@@ -42,5 +42,4 @@ def suspects(
     wrong = np.flatnonzero((n_pairs >= 2) & (best < float(np.quantile(values[~is_same], 1 - _RARE))))
     if wrong.size > _RARE * sides.size:
         wrong = wrong[:0]
-    labels = sides[wrong[np.argsort(best[wrong], kind="stable")]]
-    return double.astype(np.int64), labels.astype(np.int64)
+    return double.astype(np.int64), sides[wrong[np.argsort(best[wrong], kind="stable")]].astype(np.int64)

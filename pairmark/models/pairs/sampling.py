@@ -84,11 +84,10 @@ class PairPopulation:
         evenly = evenly and n_same < self.n_same and pairs_each.max() > _UNEVEN * pairs_each.mean()
         rng = np.random.default_rng(random_state)
         out = np.empty((2, total), dtype=np.int32)
-        kinds = (
+        for pairs_of_kind, population, ends, shift in (
             (out[:, :n_same], self.n_same, self._ends_same, self._shift_same),
             (out[:, n_same:], self.n_different, self._ends_different, self._shift_different),
-        )
-        for pairs_of_kind, population, ends, shift in kinds:
+        ):
             if not pairs_of_kind.size:
                 continue
             ranks = (

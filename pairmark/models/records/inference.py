@@ -325,7 +325,9 @@ def _take_misfits_as_missing(cells: _Cells, kind: str, misfits: Sequence[str]) -
     said = f"{n} of {cells.n - cells.missing} cells are not {_UNFIT[kind]}"
     if 2 * len(misfits) > len(cells.first):
         how = f", in one of the formats {', '.join(DATE_FORMATS)}" if kind == "date" else ""
-        detail = f"is {_cut_cell(first)!r}; expected {_UNFIT[kind]}{how}: {said}, so give the column another type, text say"
+        detail = (
+            f"is {_cut_cell(first)!r}; expected {_UNFIT[kind]}{how}: {said}, so give the column another type, text say"
+        )  # fmt: skip
         raise RecordError([{"row": cells.first[first], "column": cells.name, "detail": detail}])
     cells.warnings.append(f"{said}, and taken as missing: {_rows_of(cells, misfits)}")
     cells.missing += n

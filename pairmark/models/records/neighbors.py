@@ -162,8 +162,7 @@ class RankedKeys(NamedTuple):
         rows = np.arange(n)
         near = self.nearest(rows, tables, is_alone, N_NEAREST, max_postings, common).ravel()
         rows = np.repeat(rows, N_NEAREST)
-        codes = distinct_codes((np.minimum(near, rows) * n + np.maximum(near, rows))[near >= 0])
-        return np.divmod(codes, n)
+        return np.divmod(distinct_codes((np.minimum(near, rows) * n + np.maximum(near, rows))[near >= 0]), n)
 
 
 def candidate_pairs(

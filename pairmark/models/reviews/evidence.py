@@ -56,8 +56,7 @@ class Judgements:
         # What is wrong among the items not yet drawn; at least a quarter of the share, where more were found than it
         # says. Below 1, or one right judgement would rule the share out for good.
         wrong_before = np.cumsum(self.wrong) - self.wrong
-        undrawn = self.size - np.arange(self.n)
-        expected = (shares * self.size - wrong_before[:, None]) / undrawn[:, None]
+        expected = (shares * self.size - wrong_before[:, None]) / (self.size - np.arange(self.n))[:, None]
         p = np.minimum(0.98, np.maximum(expected, 0.25 * shares))
         with np.errstate(divide="ignore"):
             log_p = np.where(self.wrong[:, None] > 0, np.log(p), np.log1p(-p))
@@ -105,8 +104,7 @@ def exceeds(judgements: Judgements, at_most: float, confidence: float) -> bool:
     if at_most >= 0.95 / _RATIO or not judgements.n:
         return False
     # Right items instead of wrong ones, so that "at most" becomes "at least".
-    right = Judgements(judgements.size, 1 - judgements.wrong)
-    log_likelihood = right.log_envelope(judgements.size - limit)
+    log_likelihood = Judgements(judgements.size, 1 - judgements.wrong).log_envelope(judgements.size - limit)
     return judgements.log_numerator(at_most, above=True) - log_likelihood >= -math.log1p(-confidence)
 
 
@@ -143,8 +141,7 @@ def draws_match(sizes: Sequence[int], drawn: Sequence[int]) -> bool:
     ----------
     sizes, drawn : how many matches and how many others there are, and were drawn.
     """
-    behind = drawn[0] < MATCHED_DRAWS * (sum(drawn) + 1)
-    return drawn[0] < sizes[0] and (behind or drawn[1] >= sizes[1])
+    return drawn[0] < sizes[0] and ((drawn[0] < MATCHED_DRAWS * (sum(drawn) + 1)) or drawn[1] >= sizes[1])
 
 
 def mixture(at_most: float) -> tuple[Float64, Float64]:
@@ -180,8 +177,7 @@ def _fewest(suffices: Callable[[int], bool], most: int) -> int:
     while high < most and not suffices(high):
         high = min(2 * high, most)
     step = max(1, high // 40)
-    numbers = range(0, high, step)
-    return min(high, step * bisect_left(numbers, True, key=suffices))
+    return min(high, step * bisect_left(range(0, high, step), True, key=suffices))
 
 
 _BETS: Final = (0.05, 0.15, 0.3, 0.5, 0.75, 0.95)
