@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from pairmark.models.calibration.calibration import Calibration
 from pairmark.models.evaluation.pairs import pair_report, roc_curve_pairs
-from pairmark.models.pairs.held_out import held_out_pairs
+from pairmark.models.pairs.sampling import held_out_pairs
 
 CONFIDENCE = 0.95
 TARGETS = (0.01, 0.1)

@@ -19,9 +19,8 @@ from benchmarks.common import Claim, Preset, Result, Skip, needed_data
 from benchmarks.records import table
 from pairmark import RecordSimilarity
 from pairmark.models.calibration.calibration import Calibration
-from pairmark.models.calibration.partial import supports_columns, without_columns
-from pairmark.models.calibration.records import cells_missing
-from pairmark.models.pairs.held_out import held_out_pairs
+from pairmark.models.calibration.records import cells_missing, supports_columns, without_columns
+from pairmark.models.pairs.sampling import held_out_pairs
 from pairmark.models.records.inference import infer
 from pairmark.models.records.tables import declaration
 from pairmark.service.runtime.missing_columns import ComparedPairs, Patterns

@@ -14,8 +14,7 @@ import numpy as np
 from benchmarks.common import Claim, Preset, Result
 from pairmark import Plda
 from pairmark.models.calibration.calibration import Calibration
-from pairmark.models.calibration.inputs import RowRanges
-from pairmark.models.calibration.monitor import DriftTest, StreamMonitor, describe_move
+from pairmark.models.calibration.inputs import DriftTest, RowRanges, StreamMonitor, describe_move
 from pairmark.models.core.arrays import Float32
 
 RATE = 0.01

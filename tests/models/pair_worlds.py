@@ -10,8 +10,8 @@ from scipy.stats import norm
 
 from pairmark.models.calibration.records import cells_missing
 from pairmark.models.core.scores import SampleSets, score_samples
-from pairmark.models.pairs.held_out import held_out_pairs
 from pairmark.models.pairs.lists import listed_units
+from pairmark.models.pairs.sampling import held_out_pairs
 from pairmark.models.pairs.splits import split_data
 
 

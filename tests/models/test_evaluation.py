@@ -18,8 +18,8 @@ from pairmark.models.evaluation.comparison import (
     resolved_rates,
 )
 from pairmark.models.evaluation.pairs import EvaluationReport, pair_report, rates_at
-from pairmark.models.evaluation.suspects import suspects
-from pairmark.models.pairs.held_out import held_out_pairs
+from pairmark.models.evaluation.precision import suspects
+from pairmark.models.pairs.sampling import held_out_pairs
 from tests.models.pair_worlds import Classes, People
 
 

@@ -20,8 +20,8 @@ from pairmark.models.calibration.finite_sample import (
 )
 from pairmark.models.calibration.kernels import log_mean_product
 from pairmark.models.calibration.operating_point import InsufficientCalibrationData
-from pairmark.models.pairs.held_out import held_out_pairs
 from pairmark.models.pairs.samples import matched_scores, pair_sample
+from pairmark.models.pairs.sampling import held_out_pairs
 from tests.models.pair_worlds import People
 
 ONE = ((1.0, 0.8),)

@@ -11,10 +11,9 @@ from scipy.stats import binom, norm
 
 from pairmark.models import InsufficientCalibrationData, OperatingPoint, operating_point
 from pairmark.models.calibration.calibration import Calibration
-from pairmark.models.calibration.guarantees import candidate_share
-from pairmark.models.calibration.thresholds import tpr_by_people
+from pairmark.models.calibration.guarantees import candidate_share, tpr_by_people
 from pairmark.models.core.artefact import read_artefact, write_artefact
-from pairmark.models.pairs.held_out import held_out_pairs
+from pairmark.models.pairs.sampling import held_out_pairs
 from tests.models.pair_worlds import Classes, People, Scored
 
 

@@ -7,7 +7,7 @@ from pairmark import operating_point
 from pairmark.models.calibration.calibration import Calibration
 from pairmark.models.calibration.guarantees import askable, expected_tpr
 from pairmark.models.calibration.operating_point import InsufficientCalibrationData
-from pairmark.models.pairs.held_out import held_out_pairs
+from pairmark.models.pairs.sampling import held_out_pairs
 
 
 def people(m: int = 130, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

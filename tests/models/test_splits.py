@@ -13,7 +13,6 @@ from hypothesis.extra.numpy import arrays
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from pairmark.models.pairs.held_out import held_out_pairs
 from pairmark.models.pairs.lists import (
     ListedUnits,
     contradictory_pairs,
@@ -24,7 +23,7 @@ from pairmark.models.pairs.lists import (
     listed_units,
 )
 from pairmark.models.pairs.samples import independent_blocks
-from pairmark.models.pairs.sampling import MAX_PAIRS, pair_features, sample_pairs
+from pairmark.models.pairs.sampling import MAX_PAIRS, held_out_pairs, pair_features, sample_pairs
 from pairmark.models.pairs.splits import Split, identity_folds, split_data, split_pairs
 
 

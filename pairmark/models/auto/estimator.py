@@ -14,7 +14,6 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from pairmark.models.auto.average import AVERAGE, average, model_of, restore
-from pairmark.models.auto.board import leaderboard, winner
 from pairmark.models.auto.candidates import (
     CANDIDATES,
     DENSE_CELLS,
@@ -26,7 +25,16 @@ from pairmark.models.auto.candidates import (
     raced_rows,
     work_within,
 )
-from pairmark.models.auto.race import RACE_SHARE, Entry, IdentityTask, PairTask, Race, fit_estimator
+from pairmark.models.auto.race import (
+    RACE_SHARE,
+    Entry,
+    IdentityTask,
+    PairTask,
+    Race,
+    fit_estimator,
+    leaderboard,
+    winner,
+)
 from pairmark.models.classes.estimator import CLASSES, SimilarityClasses, check_classes
 from pairmark.models.core.arrays import ArrayLike, Bool, Float32, Float64, Int64, Matrix, NDArray
 from pairmark.models.core.artefact import ArtefactError
@@ -101,7 +109,7 @@ class SimilarityAuto(GroupedRows, BaseEstimator):
     Attributes
     ----------
     model_ : the winner, fitted to all rows. winner_ : its name.
-    leaderboard_ : list of dicts, best first; see `pairmark.models.auto.board.leaderboard`.
+    leaderboard_ : list of dicts, best first; see `pairmark.models.auto.race.leaderboard`.
     aggregation_ : how people of several samples are compared, by folds; None where too few have four.
 
     Examples

@@ -43,23 +43,30 @@ from pairmark.models.calibration.finite_sample import (
     student_interval,
 )
 from pairmark.models.calibration.fitting import (
+    OF_GROUP,
     Arrays,
     CalibrationFacts,
+    Group,
     check_calibration,
     fit_arrays,
-    reading_state,
-    refusal,
-)
-from pairmark.models.calibration.groups import (
-    OF_GROUP,
-    Group,
     fit_groups,
     group_facts,
     groups_state,
     guaranteed_groups,
     read_groups,
+    reading_state,
+    refusal,
 )
-from pairmark.models.calibration.guarantees import checked_rate
+from pairmark.models.calibration.guarantees import (
+    FEWEST_NEGATIVES,
+    FprBand,
+    checked_rate,
+    finite_sample_band,
+    rate_interval,
+    simultaneous_point,
+    suggested_threshold,
+    two_sided_point,
+)
 from pairmark.models.calibration.inputs import RowRanges
 from pairmark.models.calibration.operating_point import (
     METHODS,
@@ -71,18 +78,9 @@ from pairmark.models.calibration.operating_point import (
     assumptions,
 )
 from pairmark.models.calibration.records import CalibrationRecords
-from pairmark.models.calibration.thresholds import (
-    FEWEST_NEGATIVES,
-    FprBand,
-    finite_sample_band,
-    rate_interval,
-    simultaneous_point,
-    suggested_threshold,
-    two_sided_point,
-)
 from pairmark.models.core.arrays import ArrayLike, Float32, Int64, NDArray
-from pairmark.models.pairs.held_out import HeldOutPairs
 from pairmark.models.pairs.samples import PairSample
+from pairmark.models.pairs.sampling import HeldOutPairs
 
 STATE_VERSION = 2
 _PUBLIC_FACTS = (

@@ -17,9 +17,9 @@ from scipy.special import bdtr, bdtri, gammaln, ndtr, ndtri, stdtrit
 
 from pairmark.models.calibration.kernels import list_matchings, log_mean_product
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int32, Int64
-from pairmark.models.pairs.held_out import rank_within
 from pairmark.models.pairs.lists import joined_groups
 from pairmark.models.pairs.samples import PairSample
+from pairmark.models.pairs.sampling import rank_within
 from pairmark.models.pairs.splits import permutation_of, stream_of
 
 _STEPS = 200

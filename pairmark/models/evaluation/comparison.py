@@ -15,10 +15,9 @@ from scipy.special import ndtri
 
 from pairmark.models.calibration.finite_sample import wilson_interval
 from pairmark.models.core.arrays import ArrayLike, Float64, Int64
-from pairmark.models.evaluation.intervals import CONFIDENCE, mean_interval, t_interval
 from pairmark.models.evaluation.pairs import RESOLVED, SortedPairs, designs_of
 from pairmark.models.evaluation.precision import cross_matches
-from pairmark.models.evaluation.rankings import consensus
+from pairmark.models.evaluation.rankings import CONFIDENCE, consensus, mean_interval, t_interval
 from pairmark.models.evaluation.validation import judged_rates
 from pairmark.models.pairs.samples import pair_sample
 

@@ -15,8 +15,8 @@ from scipy.sparse import csr_array, issparse, vstack
 from pairmark.models.core.arrays import ArrayLike, Bool, Float64, Int64, NDArray
 from pairmark.models.core.base import PairScorerMixin
 from pairmark.models.core.inputs import codes_by_appearance, identity_codes
-from pairmark.models.pairs.held_out import rank_within
 from pairmark.models.pairs.lists import distinct_rows, identities_of_pairs, joined_groups
+from pairmark.models.pairs.sampling import rank_within
 from pairmark.models.pairs.splits import Protocol, resolve_protocol
 
 JUDGED_FPR = (0.1, 0.03, 0.01, 0.003)

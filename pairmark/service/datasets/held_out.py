@@ -7,11 +7,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, vstack
 
-from pairmark.models.calibration.groups import group_names
+from pairmark.models.calibration.fitting import group_names
 from pairmark.models.core.arrays import Int64
 from pairmark.models.core.spec import LearnerSpec
-from pairmark.models.pairs.held_out import HeldOutPairs, held_out_pairs
 from pairmark.models.pairs.lists import ListedUnits, joined_groups, listed_units
+from pairmark.models.pairs.sampling import HeldOutPairs, held_out_pairs
 from pairmark.models.pairs.splits import resolve_protocol
 from pairmark.models.records.schema import Records, Schema, schema_of_model
 from pairmark.models.records.tables import declaration

@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pairmark.models.calibration.inputs import RowRanges
-from pairmark.models.calibration.monitor import TOGETHER, StreamMonitor
+from pairmark.models.calibration.inputs import TOGETHER, RowRanges, StreamMonitor
 from pairmark.models.core.arrays import Float32
 from pairmark.service.runtime.versions import LoadedVersion
 

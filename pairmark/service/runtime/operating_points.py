@@ -16,7 +16,7 @@ from pairmark.models.calibration.operating_point import (
     InsufficientCalibrationData,
     without_guarantee,
 )
-from pairmark.models.calibration.partial import supports_columns, without_columns
+from pairmark.models.calibration.records import supports_columns, without_columns
 from pairmark.models.core.arrays import Bool, Float32
 from pairmark.schemas.models import Imported
 from pairmark.schemas.scoring import PointParameters

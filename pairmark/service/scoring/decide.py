@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic_core import to_json
 
-from pairmark.models.calibration.inputs import RowRanges, is_dense
-from pairmark.models.calibration.monitor import LARGE, describe_move
+from pairmark.models.calibration.inputs import LARGE, RowRanges, describe_move, is_dense
 from pairmark.models.core.arrays import Bool
 from pairmark.schemas.models import DECIDED_RATES
 from pairmark.schemas.scoring import Decision

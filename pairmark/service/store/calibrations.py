@@ -12,7 +12,7 @@ from sqlalchemy import func, select
 from pairmark.models.calibration.calibration import Calibration
 from pairmark.models.core.artefact import ArtefactError, read_artefact, write_artefact
 from pairmark.models.core.inputs import label_of, like_labels, refuse_placeholders
-from pairmark.models.pairs.held_out import HeldOutPairs, held_out_pairs
+from pairmark.models.pairs.sampling import HeldOutPairs, held_out_pairs
 from pairmark.schemas.base import Page
 from pairmark.schemas.jobs import ListOrigin, Protocol
 from pairmark.schemas.models import CalibrationOut, OverlapOut

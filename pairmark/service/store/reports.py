@@ -5,23 +5,22 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from pairmark.models.calibration.guarantees import askable
+from pairmark.models.calibration.guarantees import askable, tpr_by_people
 from pairmark.models.calibration.operating_point import InsufficientCalibrationData
-from pairmark.models.calibration.thresholds import tpr_by_people
 from pairmark.models.evaluation.comparison import (
     ScorerComparison,
     compare_f1,
     compare_pairs,
     resolved_rates,
 )
-from pairmark.models.evaluation.intervals import CONFIDENCE
 from pairmark.models.evaluation.pairs import (
     FPR_TARGETS,
     pair_report,
     rates_at,
 )
 from pairmark.models.evaluation.precision import precision_report
-from pairmark.models.pairs.held_out import HeldOutPairs
+from pairmark.models.evaluation.rankings import CONFIDENCE
+from pairmark.models.pairs.sampling import HeldOutPairs
 from pairmark.schemas.jobs import Protocol
 from pairmark.schemas.models import (
     ComparisonOut,

@@ -11,8 +11,7 @@ from sqlalchemy.exc import IntegrityError
 from pairmark.models.calibration.calibration import Calibration
 from pairmark.models.calibration.records import MOST_PAIRS, CalibrationRecords, score_subject_pairs
 from pairmark.models.core.scores import SampleSets
-from pairmark.models.pairs.held_out import HeldOutPairs
-from pairmark.models.pairs.sampling import SubjectPairs, TooFewSamples, subject_pairs
+from pairmark.models.pairs.sampling import HeldOutPairs, SubjectPairs, TooFewSamples, subject_pairs
 from pairmark.service.caches import BoundedCache
 from pairmark.service.datasets.data import LabelledData
 from pairmark.service.datasets.held_out import rows_for, split_codes

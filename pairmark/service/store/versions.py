@@ -18,7 +18,7 @@ from pairmark.models.core.artefact import ArtefactError, OutdatedModel, read_art
 from pairmark.models.core.inputs import label_of
 from pairmark.models.evaluation.pairs import BAND_NAMES, CURVE_NAMES, EvaluationReport, roc_lists
 from pairmark.models.evaluation.precision import pr_lists
-from pairmark.models.pairs.held_out import HeldOutPairs
+from pairmark.models.pairs.sampling import HeldOutPairs
 from pairmark.models.registry import KINDS, spec_of
 from pairmark.models.registry import load as load_artefact
 from pairmark.schemas.datasets import Promise

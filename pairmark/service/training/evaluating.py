@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 
 from pairmark.models.calibration.guarantees import askable
-from pairmark.models.calibration.partial import costs_of_columns
+from pairmark.models.calibration.records import costs_of_columns
 from pairmark.models.evaluation.comparison import (
     ScorerComparison,
     classification_metrics,
@@ -22,12 +22,11 @@ from pairmark.models.evaluation.comparison import (
     ranking_baselines,
     resolved_rates,
 )
-from pairmark.models.evaluation.intervals import CONFIDENCE
 from pairmark.models.evaluation.pairs import FPR_TARGETS, EvaluationReport, pair_report
 from pairmark.models.evaluation.precision import PrecisionReport, precision_report
-from pairmark.models.evaluation.rankings import kendall_tau, ranking_metrics
+from pairmark.models.evaluation.rankings import CONFIDENCE, kendall_tau, ranking_metrics
 from pairmark.models.linking.fellegi_sunter import FellegiSunter
-from pairmark.models.pairs.held_out import HeldOutPairs
+from pairmark.models.pairs.sampling import HeldOutPairs
 from pairmark.models.records.tables import declaration
 from pairmark.models.registry import spec_of
 from pairmark.schemas.jobs import IF_BETTER

@@ -16,7 +16,7 @@ from pairmark.models.core.inputs import checked_pairs
 from pairmark.models.core.progress import as_part, listening
 from pairmark.models.core.spec import LearnerSpec
 from pairmark.models.evaluation.validation import GroupedRows
-from pairmark.models.pairs.held_out import HeldOutPairs
+from pairmark.models.pairs.sampling import HeldOutPairs
 from pairmark.models.records.estimator import RecordSimilarity
 from pairmark.models.records.tables import declaration
 from pairmark.service.datasets.held_out import taken_by

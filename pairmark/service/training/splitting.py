@@ -14,8 +14,8 @@ from pairmark.models.calibration.operating_point import nothing_guaranteed
 from pairmark.models.core.arrays import Int64
 from pairmark.models.core.spec import LearnerSpec
 from pairmark.models.evaluation.rankings import split_rankings
-from pairmark.models.pairs.held_out import HeldOutPairs
 from pairmark.models.pairs.lists import ListedUnits, fold_pairs
+from pairmark.models.pairs.sampling import HeldOutPairs
 from pairmark.models.pairs.splits import identity_folds, split_data, split_drawn, split_pairs
 from pairmark.models.records.encoder import RecordEncoder
 from pairmark.service.datasets.data import DatasetPairs, LabelledData

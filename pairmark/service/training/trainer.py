@@ -14,7 +14,7 @@ from threadpoolctl import threadpool_limits
 from pairmark.models.calibration.guarantees import in_percent
 from pairmark.models.calibration.operating_point import nothing_guaranteed
 from pairmark.models.core.spec import LearnerSpec, capabilities_of, jsonable_params
-from pairmark.models.evaluation.suspects import TOLD, suspects
+from pairmark.models.evaluation.precision import TOLD, suspects
 from pairmark.models.records.tables import declaration
 from pairmark.models.registry import load, save, spec_of
 from pairmark.schemas.models import VersionSummary

@@ -16,9 +16,8 @@ from sklearn.datasets import load_digits, load_iris
 import pairmark
 from pairmark import MetricSimilarity, Plda, SimilarityAuto, load
 from pairmark.models.auto.average import finalists, scale_of
-from pairmark.models.auto.board import leaderboard, winner
 from pairmark.models.auto.candidates import CANDIDATES, Candidate, Data
-from pairmark.models.auto.race import Entry, Race
+from pairmark.models.auto.race import Entry, Race, leaderboard, winner
 from pairmark.models.core.artefact import ArtefactError
 from pairmark.models.core.progress import listening
 from pairmark.models.evaluation.validation import Fold, validation_folds

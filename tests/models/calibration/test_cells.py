@@ -9,16 +9,17 @@ import pytest
 
 from pairmark import FellegiSunter, RecordSimilarity, operating_point
 from pairmark.models.calibration.calibration import Calibration
-from pairmark.models.calibration.partial import costs_of_columns, supports_columns, without_columns
 from pairmark.models.calibration.records import (
     MOST_PAIRS,
     CalibrationRecords,
     blanked_subjects,
+    costs_of_columns,
     score_subject_pairs,
+    supports_columns,
+    without_columns,
 )
 from pairmark.models.core.scores import SampleSets
-from pairmark.models.pairs.held_out import HeldOutPairs, held_out_pairs
-from pairmark.models.pairs.sampling import subject_pairs
+from pairmark.models.pairs.sampling import HeldOutPairs, held_out_pairs, subject_pairs
 from pairmark.models.records.tables import cells_of
 from tests.models.pair_worlds import (
     COLUMNS,

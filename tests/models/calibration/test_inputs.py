@@ -8,12 +8,11 @@ from scipy.sparse import csr_array
 
 from pairmark import Plda
 from pairmark.models.calibration.calibration import Calibration
-from pairmark.models.calibration.inputs import RowRanges
-from pairmark.models.calibration.monitor import DriftTest, StreamMonitor, describe_move
+from pairmark.models.calibration.inputs import DriftTest, RowRanges, StreamMonitor, describe_move
 from pairmark.models.calibration.operating_point import ROWS_MONITORED
 from pairmark.models.core.arrays import Float32, Int64
 from pairmark.models.core.artefact import ArtefactError
-from pairmark.models.pairs.held_out import HeldOutPairs
+from pairmark.models.pairs.sampling import HeldOutPairs
 
 
 def people(m: int, rows: int = 4, d: int = 32, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

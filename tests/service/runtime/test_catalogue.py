@@ -21,7 +21,7 @@ from sqlalchemy import insert, update
 
 from pairmark import MetricSimilarity
 from pairmark.models.calibration.calibration import Calibration
-from pairmark.models.pairs.held_out import held_out_pairs
+from pairmark.models.pairs.sampling import held_out_pairs
 from pairmark.service.db import Database, bump_revision
 from pairmark.service.errors import AmbiguousModel, CorruptArtefact, NotReady, UnknownModel
 from pairmark.service.keys import Keys
