@@ -176,7 +176,7 @@ def test_one_sweep_equals_the_definition(world: People | Classes) -> None:
     rng = np.random.default_rng(0)
     drawn = world.draw(rng)
     sample = pair_sample(drawn.scores, drawn.same, drawn.units)
-    dyads = _Dyads.of(sample)
+    dyads = _Dyads(sample)
     count = rng.multinomial(dyads.m, np.full(dyads.m, 1 / dyads.m), size=5).T.astype(float, order="C")
     stops = np.array([1, 4, 30, len(sample.different)], dtype=np.int64)
     rate, variance = dyads.run(stops, count)
@@ -197,7 +197,7 @@ def test_variance_is_that_of_repeated_draws() -> None:
         for _ in range(200):
             drawn = world.draw(rng)
             sample = pair_sample(drawn.scores, drawn.same, drawn.units)
-            dyads = _Dyads.of(sample)
+            dyads = _Dyads(sample)
             stop = np.array([(sample.different.scores > threshold).sum()], dtype=np.int64)
             rate, variance = dyads.run(stop, np.ones((dyads.m, 1)))
             rates.append(rate[0, 0])

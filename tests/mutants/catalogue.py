@@ -331,13 +331,13 @@ WATCHED: dict[str, tuple[Row, ...]] = {
     "tests/models/calibration/test_inputs.py": (
         (
             "an embedder that collapses is told by how its rows lie towards each other",
-            "pairmark/models/calibration/monitor.py",
+            "pairmark/models/calibration/inputs.py",
             r"share = \(near < self\._nearest\)",
             "share = (near < 0)",
         ),
         (
             "of a person's rows few count",
-            "pairmark/models/calibration/monitor.py",
+            "pairmark/models/calibration/inputs.py",
             r"bool\(self\._window\.count\(person\) <= share\)",
             "True",
         ),

@@ -230,14 +230,16 @@ class SimilarityAuto(GroupedRows, BaseEstimator):
         left, right, weights = a[race_pairs], b[race_pairs], weight[race_pairs]
         # Connected groups of points that same pairs join are held out (open-set), or points, with the pairs among them;
         # pairs across are left out of that fold.
-        fold_plan = pair_folds(left, right, same[race_pairs], weights, self.protocol, random)
+        folds, n_points, n_groups, closed = pair_folds(
+            left, right, same[race_pairs], weights, self.protocol, random
+        )
         task = PairTask(
             left=left,
             right=right,
             same=same[race_pairs],
             weight=weights,
-            folds=fold_plan.folds,
-            data=self._data(a, fold_plan.n_points, fold_plan.n_groups, closed=fold_plan.closed, pairs=True),
+            folds=folds,
+            data=self._data(a, n_points, n_groups, closed=closed, pairs=True),
         )
         sample_weight = None if (weight == 1).all() else weight
         self._race(task, seed, lambda model: model.fit_pairs(a, b, same, sample_weight=sample_weight))

@@ -136,32 +136,16 @@ def _grid(sample: PairSample) -> tuple[Float32, Int64]:
     return values[picks], rows[picks]
 
 
-@dataclass(frozen=True, kw_only=True)
 class _Dyads:
     """The different pairs as the kernel takes them; see `dyadic_replicates`."""
 
-    m: int
-    units: Int64
-    edge_weight: Float64
-    row_edge: Int64
-    row_weight: Float64
-    row_square: Float64
-    row_cross: Float64
-
-    @classmethod
-    def of(cls, sample: PairSample) -> "_Dyads":
-        side = sample.different
-        units = _compact_units(sample)
-        edge_weight = np.bincount(side.edge, side.weight, units.shape[0]).astype(np.float64)
-        return cls(
-            m=sample.n_units,
-            units=units,
-            edge_weight=edge_weight,
-            row_edge=side.edge,
-            row_weight=side.weight,
-            row_square=side.weight * (2 * _weight_before(side.edge, side.weight) + side.weight),
-            row_cross=side.weight * edge_weight[side.edge],
-        )
+    def __init__(self, sample: PairSample) -> None:
+        edge, weight = sample.different.edge, sample.different.weight
+        self.m, self.units = sample.n_units, _compact_units(sample)
+        self.edge_weight: Float64 = np.bincount(edge, weight, self.units.shape[0]).astype(np.float64)
+        self.row_edge, self.row_weight = edge, weight
+        self.row_square = weight * (2 * _weight_before(edge, weight) + weight)
+        self.row_cross = weight * self.edge_weight[edge]
 
     def run(self, stops: Int64, count: Float64) -> tuple[Float64, Float64]:
         rate, variance = np.empty((2, stops.size, count.shape[1]))
@@ -200,7 +184,7 @@ def _measure_sample(sample: PairSample, stops: Int64) -> tuple[Float64, Float64,
         rate = stops / n
         # Rows bring two units each, all alike.
         return rate, rate * (1 - rate) / n, 2 * stops.astype(np.float64), np.full(stops.size, 1 / n)
-    dyads = _Dyads.of(sample)
+    dyads = _Dyads(sample)
     rates, variances = dyads.run(stops, np.ones((dyads.m, 1)))
     return rates[:, 0], variances[:, 0], *dyads.concentration(stops)
 
@@ -215,7 +199,7 @@ def _replicate(sample: PairSample, stops: Int64, n_replicates: int, seed: int) -
         return rate, rate * (1 - rate) / n
     starts = range(0, n_replicates, _BLOCK)
     seeds = np.random.SeedSequence(seed).spawn(len(starts))
-    dyads, blocks = _Dyads.of(sample), []
+    dyads, blocks = _Dyads(sample), []
     for start, block_seed in zip(starts, seeds, strict=True):
         evenly, width = np.full(dyads.m, 1 / dyads.m), min(_BLOCK, n_replicates - start)
         counts = np.random.default_rng(block_seed).multinomial(dyads.m, evenly, size=width)

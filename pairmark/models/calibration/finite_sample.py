@@ -248,28 +248,21 @@ def _cells(edges: Int32, m: int) -> Int32:
     return cell.astype(np.int32) if are_whole else np.empty(0, dtype=np.int32)
 
 
-@dataclass(frozen=True, kw_only=True)
 class _Split:
     """Units of each cell in two halves, and the pairs between the halves.
 
     A cell of an odd number of units has a phantom column that nothing matches: the average over who stays alone.
     """
 
-    side: Bool
-    place: Int32
-    block: Int32
-    size: Int64
-
-    @classmethod
-    def of(cls, cell: Int32, turn: int) -> "_Split":
-        half = (np.bincount(cell) + 1) // 2
+    def __init__(self, cell: Int32, turn: int) -> None:
+        half: Int64 = (np.bincount(cell) + 1) // 2
         # Each unit's place in a permutation of its cell: the first half are rows, the rest columns.
         rank = rank_within(cell, permutation_of(cell.size, turn))
-        side = rank >= half[cell]
+        self.side: Bool = rank >= half[cell]
         # Rows and columns are numbered through all cells, a cell's side by side.
-        place = (np.cumsum(half) - half)[cell] + np.where(side, rank - half[cell], rank)
-        block = np.repeat(np.arange(half.size, dtype=np.int32), half)
-        return cls(side=side, place=place.astype(np.int32), block=block, size=half)
+        place = (np.cumsum(half) - half)[cell] + np.where(self.side, rank - half[cell], rank)
+        self.place, self.size = place.astype(np.int32), half
+        self.block = np.repeat(np.arange(half.size, dtype=np.int32), half)
 
     def between(self, edges: Int32) -> tuple[Int64, Int32, Int32]:
         """Numbers of the edges between the halves, their rows and their columns."""
@@ -293,7 +286,7 @@ class AllPairs:
 
     def __init__(self, graph: ScoredGraph, above: Float64) -> None:
         self._graph, self._above = graph, above
-        self._splits = [_Split.of(graph.cell, turn) for turn in range(N_SPLITS)]
+        self._splits = [_Split(graph.cell, turn) for turn in range(N_SPLITS)]
         self.n = int((np.bincount(graph.cell) // 2).sum())
 
     def lookup(self, fpr: float, limit: float, parts: Mixture) -> int | None:

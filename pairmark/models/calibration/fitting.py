@@ -103,12 +103,15 @@ def read_groups(
     kind: type[Calibration], arrays: Mapping[str, NDArray[Any]], facts: Sequence[Mapping[str, Any]]
 ) -> tuple[Group, ...]:
     """The groups that `groups_state` wrote; ``kind`` : what their calibrations are."""
-    groups = []
-    for number, group in enumerate(facts):
-        of_part = without_prefix(arrays, f"group{number}_")
-        part = None if group["facts"] is None else kind.from_state(of_part, group["facts"])
-        groups.append(Group(name=str(group["name"]), n_units=int(group["n_units"]), calibration=part))
-    return tuple(groups)
+    parts = [without_prefix(arrays, f"group{number}_") for number in range(len(facts))]
+    return tuple(
+        Group(
+            name=str(group["name"]),
+            n_units=int(group["n_units"]),
+            calibration=None if group["facts"] is None else kind.from_state(part, group["facts"]),
+        )
+        for group, part in zip(facts, parts, strict=True)
+    )
 
 
 def rows_by_group(groups: ArrayLike, units: ArrayLike | None, n: int) -> list[tuple[str, int, Int64]]:

@@ -354,8 +354,7 @@ class OperatingPoint:
     def as_dict(self) -> dict[str, Any]:
         """JSON-able: the attributes by name, without those that only a guarantee has where there is none."""
         values = asdict(self)
-        for name in ("tpr_interval", "fpr_interval"):
-            values[name] = None if values[name] is None else list(values[name])
+        values |= {name: values[name] and list(values[name]) for name in ("tpr_interval", "fpr_interval")}
         return values if self.guarantee != "none" else without_guarantee(values)
 
 

@@ -111,10 +111,8 @@ def write_artefact(
                     f"array {name!r} has dtype {array.dtype}; only plain numbers and strings are stored"
                 )
             file = work / f"{name}.npy"
-            with file.open("wb") as stream:
-                np.save(stream, array, allow_pickle=False)
-                stream.flush()
-                os.fsync(stream.fileno())
+            np.save(file, array, allow_pickle=False)
+            fsync_path(file)
             entries[name] = {
                 "file": file.name,
                 "dtype": array.dtype.str,
@@ -130,10 +128,8 @@ def write_artefact(
             "arrays": entries,
         }
         body = json.dumps(manifest, indent=1, allow_nan=False).encode()
-        with (work / MANIFEST).open("wb") as stream:
-            stream.write(body)
-            stream.flush()
-            os.fsync(stream.fileno())
+        (work / MANIFEST).write_bytes(body)
+        fsync_path(work / MANIFEST)
         fsync_path(work)
         old = target.parent / f".{target.name}.{secrets.token_hex(6)}.old"
         if target.exists():

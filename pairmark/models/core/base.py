@@ -442,7 +442,10 @@ class PairScorerMixin(Stateful):
         before, digest = vars(self).get("_digested", ({}, ""))
         if before.keys() == now.keys() and all(before[name] is value for name, value in now.items()):
             return str(digest)
-        params = {name: value for name, value in self._params().items() if name not in _NOT_SCORED}
+        learner: Any = self
+        params = {
+            name: value for name, value in learner.get_params(deep=False).items() if name not in _NOT_SCORED
+        }
         arrays, meta = self.to_state()
         if "scaling_" in now:
             arrays = {**arrays, "scaling": np.stack(now["scaling_"])}
@@ -456,11 +459,6 @@ class PairScorerMixin(Stateful):
         # Kept with what it was worked out from: fitting again replaces that, and so is noticed.
         self._digested = (now, search.state_digest(facts, arrays))
         return self._digested[1]
-
-    def _params(self) -> dict[str, Any]:
-        """The estimator's parameters, which scikit-learn's base class knows."""
-        learner: Any = self
-        return dict(learner.get_params(deep=False))
 
     def _validated(self, X: Any, name: str) -> Matrix:
         fill = self.fill_

@@ -250,14 +250,13 @@ def merge_top_k(parts: Sequence[TopK], k: int, keys: Sequence[Any]) -> Merged:
         if there.size > k:
             among_best = line >= np.partition(line, line.size - k)[line.size - k]
             there, line = there[among_best], line[among_best]
-        candidates = [
-            (-s, keys[sources[number]][rows[query, number]])
-            for number, s in zip(there, line.tolist(), strict=True)
-        ]
-        order = np.array(sorted(range(len(candidates)), key=candidates.__getitem__)[:k], dtype=np.intp)
-        columns = there[order]
-        part[query, : order.size], row[query, : order.size] = sources[columns], rows[query, columns]
-        score[query, : order.size] = line[order]
+        ranked = sorted(
+            (-s, keys[sources[number]][rows[query, number]], number)
+            for number, s in zip(there.tolist(), line.tolist(), strict=True)
+        )
+        columns = np.array([number for *_, number in ranked[:k]], dtype=np.intp)
+        part[query, : columns.size], row[query, : columns.size] = sources[columns], rows[query, columns]
+        score[query, : columns.size] = scores[query, columns]
     return Merged(part, row, score)
 
 

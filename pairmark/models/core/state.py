@@ -434,6 +434,13 @@ def _check_form(name: str, array: NDArray[Any], declared: Array, sizes: dict[str
 def _check_values(name: str, array: NDArray[Any], declared: Array, sizes: Mapping[str, int]) -> None:
     below = sizes.get(declared.below, 0) if isinstance(declared.below, str) else declared.below
     low = 0 if declared.low is None and below is not None else declared.low
+    # What breaks each rule, the bound of it, None where it does not hold, and the rule in words.
+    bounds: tuple[tuple[Any, Any, str], ...] = (
+        (np.less_equal, 0 if declared.positive else None, "a number above 0"),
+        (np.less, low, f"at least {low:g}" if low is not None else ""),
+        (np.greater, declared.high, f"at most {declared.high:g}" if declared.high is not None else ""),
+        (np.greater_equal, below, f"less than {below}"),
+    )
     rows = max(1, _BLOCK // max(1, prod(array.shape[1:])))
     for start in range(0, array.shape[0], rows):
         block = array[start : start + rows]
@@ -441,15 +448,10 @@ def _check_values(name: str, array: NDArray[Any], declared: Array, sizes: Mappin
             require(~np.isnan(block), name, block, "a number", first_row=start)
         if not declared.infinite:
             require(~np.isinf(block), name, block, "a finite number", first_row=start)
-        if declared.positive:
-            require(~(block <= 0), name, block, "a number above 0", first_row=start)
-        if low is not None:
-            require(~(block < low), name, block, f"at least {low:g}", first_row=start)
-        if declared.high is not None:
-            require(~(block > declared.high), name, block, f"at most {declared.high:g}", first_row=start)
-        if below is not None:
-            require(~(block >= below), name, block, f"less than {below}", first_row=start)
+        for breaks, bound, words in bounds:
+            if bound is not None:
+                require(~breaks(block, bound), name, block, words, first_row=start)
     if declared.order is not None:
         valid = array[1:] > array[:-1] if declared.order == "rising" else array[1:] >= array[:-1]
-        words = "more than" if declared.order == "rising" else "at least as much as"
-        require(valid, name, array[1:], f"{words} the row before it", first_row=1)
+        relation = "more than" if declared.order == "rising" else "at least as much as"
+        require(valid, name, array[1:], f"{relation} the row before it", first_row=1)

@@ -486,3 +486,21 @@ def draw_roc(curve: Mapping[str, Any], format: Format, title: str = "") -> bytes
         axes.set_xscale("log")
         axes.set_xlim(smallest, 1.0)
     return stream.getvalue()
+
+
+def draw_learning_curve(points: Sequence[Mapping[str, Any]], format: Format, title: str = "") -> bytes:
+    """What was measured as a line with the deviation of its folds, the trend dashed."""
+    measured = [point for point in points if point["measured"]]
+    trend = [measured[-1], *(point for point in points if not point["measured"])]
+    stream = io.BytesIO()
+    with picture(stream, format, title, "people who train") as axes:
+        x, tpr, deviation = ([point[name] for point in measured] for name in ("people", "tpr", "deviation"))
+        axes.errorbar(x, tpr, yerr=deviation, color=LINE, marker="o", label="measured on others")
+        axes.plot(
+            *([point[name] for point in trend] for name in ("people", "tpr")),
+            color=LINE,
+            linestyle="--",
+            label="trend",
+        )
+        axes.legend(loc="lower right")
+    return stream.getvalue()

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 from scipy.special import stdtrit
+from scipy.stats import rankdata
 
 from pairmark.models.core.arrays import ArrayLike, Float64, Int64
 
@@ -98,8 +99,7 @@ def kendall_tau(a: ArrayLike, b: ArrayLike) -> Float64:
 
 def positions_of(scores: ArrayLike) -> Positions:
     """0-based positions of each row's scores, (n, k): highest first, ties by the labels' order."""
-    order = np.argsort(-np.asarray(scores, dtype=np.float64), axis=1, kind="stable")
-    return np.argsort(order, axis=1).astype(np.float64)
+    return np.asarray(rankdata(-np.asarray(scores, dtype=np.float64), "ordinal", axis=1) - 1.0)
 
 
 def mid_positions(positions: ArrayLike) -> Positions:
@@ -107,15 +107,7 @@ def mid_positions(positions: ArrayLike) -> Positions:
 
     ``[3, 1, 1, nan]`` becomes ``[2, 0.5, 0.5, nan]``.
     """
-    values = np.asarray(positions, dtype=np.float64)
-    result = np.empty(values.shape)
-    block = max(1, _CELLS // max(1, values.shape[1] ** 2))
-    for begin in range(0, values.shape[0], block):
-        part = values[begin : begin + block]
-        before = (part[:, None, :] < part[:, :, None]).sum(axis=2)
-        tied = (part[:, None, :] == part[:, :, None]).sum(axis=2)
-        result[begin : begin + block] = np.where(np.isnan(part), np.nan, before + (tied - 1) / 2)
-    return result
+    return np.asarray(rankdata(np.asarray(positions, dtype=np.float64), axis=1, nan_policy="omit") - 1.0)
 
 
 def pairwise_shares(positions: ArrayLike) -> Float64:

@@ -4,13 +4,14 @@ One split decides by luck; the mean over eight folds hardly does. What is judged
 low false positive rates, since that is where decisions are made; AUC and equal error rate weigh rates nobody uses.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import numpy as np
 from scipy.sparse import csr_array, issparse, vstack
+from sklearn.base import clone
 
 from pairmark.models.core.arrays import ArrayLike, Bool, Float64, Int64, NDArray
 from pairmark.models.core.base import PairScorerMixin
@@ -314,23 +315,6 @@ class PairFold:
     repeat: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class PairFolds:
-    """Folds of listed pairs.
-
-    Attributes
-    ----------
-    folds : those of one repeat judge disjoint points.
-    n_points, n_groups : distinct points, and groups of them that same pairs join.
-    closed : whether points rather than groups are held out.
-    """
-
-    folds: list[PairFold]
-    n_points: int
-    n_groups: int
-    closed: bool
-
-
 def pair_folds(
     a: Any,
     b: Any,
@@ -338,7 +322,7 @@ def pair_folds(
     weight: Float64,
     protocol: str,
     random: np.random.Generator,
-) -> PairFolds:
+) -> tuple[list[PairFold], int, int, bool]:
     """Folds that hold out connected groups of points which same pairs join (open-set), or points (closed-set).
 
     Parameters
@@ -347,7 +331,9 @@ def pair_folds(
 
     Returns
     -------
-    folds with pairs of both kinds on both sides, possibly none. Pairs across the border of a fold are left out of it.
+    folds with pairs of both kinds on both sides, possibly none; those of one repeat judge disjoint points, and pairs
+    across the border of a fold are left out of it. Numbers of distinct points, and of groups of them that same pairs
+    join; and whether points rather than groups are held out.
     """
     numbers = np.flatnonzero(weight > 0)
     points, group = _points(a, b, same & (weight > 0))
@@ -375,7 +361,7 @@ def pair_folds(
                         repeat=repeat,
                     )
                 )
-    return PairFolds(folds=folds, n_points=int(points.max()) + 1, n_groups=n_groups, closed=closed)
+    return folds, int(points.max()) + 1, n_groups, closed
 
 
 def _points(a: Any, b: Any, same: Bool) -> tuple[Int64, Int64]:
@@ -392,3 +378,73 @@ def _points(a: Any, b: Any, same: Bool) -> tuple[Int64, Int64]:
         points = np.concatenate([a, b])
     number = np.unique(points, axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64)
     return number, identities_of_pairs(points, same)
+
+
+SHARES: Final = (0.25, 0.5, 0.75, 1.0)
+FEWEST = 4
+"""People to train on, at least."""
+AHEAD: Final = (1.0, 1.5, 2.0)
+"""Multiples of the people there are that the trend is followed to."""
+
+
+def learning_curve(
+    estimator: Any,
+    X: Any,
+    y: Int64,
+    fpr: float,
+    random_state: int = 0,
+    progress: Callable[[float], object] = lambda share: None,
+) -> list[dict[str, Any]]:
+    """TPR at a false positive rate by the number of people who train.
+
+    Four folds hold people out; in each, models learn from the same people in the same order, a quarter of them to all,
+    and find pairs of those held out, who are always the same.
+
+    Parameters
+    ----------
+    estimator : a similarity, cloned for each fit, so that all have its seed.
+    X, y : (n, d) rows and (n,) codes of people, 0, 1, ...
+
+    Returns
+    -------
+    ``{"people", "tpr", "deviation", "measured"}`` by people: measured, with the standard deviation over folds; then
+    a + b log(people), fitted to those by least squares and kept within 0 and 1. It is a trend, and guarantees nothing.
+
+    Raises
+    ------
+    ValueError
+        Where held-out people do not resolve the rate, or fewer than two shares of the people can train.
+    """
+    random = np.random.default_rng(random_state)
+    folds = [fold for fold in validation_folds(y, "open-set", random, repeats=1) if not fold.closed]
+    # People who train in every fold.
+    n_trained = min((np.unique(y[fold.train]).size for fold in folds), default=0)
+    counts = np.unique([max(FEWEST, round(share * n_trained)) for share in SHARES])
+    if not folds or counts.size < 2:
+        raise ValueError(f"{np.unique(y).size} people; expected twelve or more, with two rows each")
+    rates = np.empty((counts.size, len(folds), 1))
+    for number, fold in enumerate(folds):
+        people = y[fold.train]
+        # Those with two rows and more first: without them there is nothing to learn from.
+        order = random.permutation(np.unique(people))
+        order = order[np.argsort(np.bincount(people)[order] < 2, kind="stable")]
+        left, right = np.triu_indices(fold.test.size, 1)
+        is_same = fold.test_codes[left] == fold.test_codes[right]
+        for row, count in enumerate(counts.tolist()):
+            rows = fold.train[np.isin(people, order[:count])]
+            scores = clone(estimator).fit(X[rows], y[rows]).score_pairs(X, fold.test[left], fold.test[right])
+            rates[row, number] = tpr_at(scores[is_same], scores[~is_same], (fpr,))
+            progress((number * counts.size + row + 1) / (len(folds) * counts.size))
+    means = [shown_rates(of_count, folds, (fpr,)).get(fpr) for of_count in rates]
+    if None in means:
+        least = SHOWN_FROM / float(np.median([fold.n_independent for fold in folds]))
+        raise ValueError(f"people held out do not show the TPR at a rate below {least:.2g}")
+    b, a = np.polyfit(np.log(counts), np.array(means, dtype=np.float64), 1)
+    deviations = rates.std(axis=(1, 2)).tolist()
+    ahead = [round(factor * np.unique(y).size) for factor in AHEAD]
+    trend = [float(np.clip(a + b * np.log(people), 0, 1)) for people in ahead]
+    points = [
+        *zip(counts.tolist(), means, deviations, [True] * counts.size, strict=True),
+        *zip(ahead, trend, [None] * len(ahead), [False] * len(ahead), strict=True),
+    ]
+    return [dict(zip(("people", "tpr", "deviation", "measured"), point, strict=True)) for point in points]

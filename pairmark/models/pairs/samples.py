@@ -300,16 +300,13 @@ def _plain(column: NDArray[Any]) -> NDArray[Any]:
     if column.dtype != object or not column.size:
         return column
     kinds = {type(value) for value in column.ravel()}
-    if all(issubclass(kind, str) for kind in kinds):
-        return column.astype(np.str_)
-    if all(issubclass(kind, int | np.integer) and kind is not bool for kind in kinds):
-        return column.astype(np.int64)
-    if all(issubclass(kind, float | np.floating | int | np.integer) for kind in kinds):
-        return column.astype(np.float64)
-    raise ValueError(
-        f"units hold {', '.join(sorted(kind.__name__ for kind in kinds))} together; expected words, or whole numbers, "
-        "none missing: use .astype(str) where both occur"
-    )
+    plain = np.array(column.tolist()) if len({issubclass(kind, str) for kind in kinds}) == 1 else column
+    if plain.dtype.kind not in "Uifb":
+        raise ValueError(
+            f"units hold {', '.join(sorted(kind.__name__ for kind in kinds))} together; expected words, or whole "
+            "numbers, none missing: use .astype(str) where both occur"
+        )
+    return plain
 
 
 def _checked_protocol(protocol: str) -> Protocol:

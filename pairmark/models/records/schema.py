@@ -151,41 +151,6 @@ def boolean_of(cell: str) -> float | None:
     return 1.0 if word in TRUE else 0.0 if word in FALSE else None
 
 
-def canonical(
-    value: Any, kind: str, form: str | None = None, *, strict: bool = False, verbatim: bool = False
-) -> Any:
-    """A cell as models read it; None for a missing one.
-
-    Parameters
-    ----------
-    value : a string, or a typed value. form : of a date its format, of a number its unit.
-    strict : whether the value is JSON: a number is then no string, though a number in quotes is a number, as in files.
-    verbatim : whether a placeholder, such as ``N/A``, is a value where the type takes it.
-
-    Raises
-    ------
-    UnfitCell
-        Saying what was expected of a cell of this kind.
-    ValueError
-        Where no kind takes it.
-    """
-    if is_absent(value):
-        return None
-    is_text = isinstance(value, str)
-    if is_text and len(value) > MAX_CELL:
-        raise ValueError(f"has {len(value)} characters; expected at most {MAX_CELL}")
-    if is_text and "\x00" in value:
-        raise ValueError(NUL)
-    stands_for_nothing = is_text and is_placeholder(value)
-    take: Callable[[Any, Any, bool], Any] = _TAKEN.get(kind, _text)
-    cell = None if stands_for_nothing and not verbatim else take(value, form, strict)
-    if cell is None and not stands_for_nothing:
-        raise UnfitCell(
-            f"is {excerpt(value)}; expected {EXPECTED.get(kind, 'text, in quotes').format(form=form)}"
-        )
-    return cell
-
-
 def excerpt(value: Any) -> str:
     """A value as messages show it."""
     text = repr(value)
@@ -322,7 +287,7 @@ class RecordColumn(BaseModel):
 
     Attributes
     ----------
-    unit : what stands beside its numbers, see `cells.measured_of`; cells without one are numbers too.
+    unit : what stands beside its numbers, see `measured_of`; cells without one are numbers too.
     verbatim : whether cells such as ``N/A`` are values, as of somebody called Null.
     """
 
@@ -347,8 +312,35 @@ class RecordColumn(BaseModel):
         return self
 
     def cell(self, value: Any, *, strict: bool = False) -> Any:
-        """A cell as models read it, see `cells.canonical`."""
-        return canonical(value, self.type, self.format or self.unit, strict=strict, verbatim=self.verbatim)
+        """A cell as models read it; None for a missing one.
+
+        Parameters
+        ----------
+        value : a string, or a typed value.
+        strict : whether the value is JSON: a number is then no string, though a number in quotes is a number, as in
+            files.
+
+        Raises
+        ------
+        UnfitCell
+            Saying what was expected of a cell of this type.
+        ValueError
+            Where no type takes it.
+        """
+        if is_absent(value):
+            return None
+        is_text = isinstance(value, str)
+        if is_text and len(value) > MAX_CELL:
+            raise ValueError(f"has {len(value)} characters; expected at most {MAX_CELL}")
+        if is_text and "\x00" in value:
+            raise ValueError(NUL)
+        stands_for_nothing, form = is_text and is_placeholder(value), self.format or self.unit
+        take: Callable[[Any, Any, bool], Any] = _TAKEN.get(self.type, _text)
+        cell = None if stands_for_nothing and not self.verbatim else take(value, form, strict)
+        if cell is None and not stands_for_nothing:
+            expected = EXPECTED.get(self.type, "text, in quotes").format(form=form)
+            raise UnfitCell(f"is {excerpt(value)}; expected {expected}")
+        return cell
 
 
 class Schema(BaseModel):

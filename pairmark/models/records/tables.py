@@ -52,8 +52,8 @@ def schema_of(X: Any, columns: Mapping[str, str] | None) -> Schema:
     if _is_rows(X):
         names = dict.fromkeys(name for record in X for name in record)
         return infer({name: [row.get(name) for row in X] for name in names}, columns).schema
-    matrix = _matrix(X, "X")
-    return Schema(columns=tuple(RecordColumn(name=f"x{at}", type="number") for at in range(matrix.shape[1])))
+    width = _matrix(X, "X").shape[1]
+    return Schema(columns=tuple(RecordColumn(name=f"x{at}", type="number") for at in range(width)))
 
 
 def declare_schema(columns: Mapping[str, str]) -> Schema:
@@ -92,7 +92,10 @@ def cells_of(X: Any, schema: Schema, name: str = "X", *, learner: str = "the mod
     if isinstance(X, np.ndarray) and X.dtype == object:
         return _checked_table(X, schema, name)
     cells: Records | None = None
-    if isinstance(X, Mapping) and not (X and all(_is_column(cells) for cells in X.values())):
+    are_columns = isinstance(X, Mapping) and all(
+        hasattr(cells, "__len__") and not isinstance(cells, str) for cells in X.values()
+    )
+    if isinstance(X, Mapping) and not (X and are_columns):
         cells = schema.records([X], name, strict=False)
     elif (table := columns_of(X)) is not None:
         cells = schema.read(table)
@@ -113,10 +116,6 @@ def cells_of(X: Any, schema: Schema, name: str = "X", *, learner: str = "the mod
             f"{name} has {matrix.shape[1]} features, but {learner} is expecting {len(schema.fields)} features as input"
         )
     return matrix.astype(object)
-
-
-def _is_column(cells: Any) -> bool:
-    return not isinstance(cells, str) and hasattr(cells, "__len__")
 
 
 def _is_rows(X: Any) -> bool:

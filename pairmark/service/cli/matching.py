@@ -241,8 +241,8 @@ def learning_curve(
     require_database(settings())
     from joblib import cpu_count, parallel_config
 
-    from pairmark.models.evaluation.learning_curve import draw_learning_curve
-    from pairmark.models.evaluation.learning_curve import learning_curve as measured_curve
+    from pairmark.models.evaluation.pairs import draw_learning_curve
+    from pairmark.models.evaluation.validation import learning_curve as measured_curve
     from pairmark.service.datasets.held_out import taken_by
     from pairmark.service.datasets.ingest import Datasets
     from pairmark.service.errors import InvalidInput, refusals
