@@ -7,11 +7,12 @@ limits. `GuardedRoute` is the route class of every router. A `PlainRoute` passes
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Generator, Mapping
 from contextlib import AsyncExitStack, nullcontext
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
 from inspect import Parameter, Signature
+from types import coroutine
 from typing import Annotated, Any, Final, TypeVar
 from urllib.parse import parse_qsl
 
@@ -483,13 +484,48 @@ class PlainRoute(GuardedRoute):
         seconds = services.settings.request_timeout_s if self.needs.limits.timed else None
         with RequestWork(services.runtime.batch_place) as work:
             call = Call(scope, receive, services, query, work)
-            async with asyncio.timeout(seconds):
-                if (turn := services.turns.begin(current_owner())) is not None:
-                    await turn
-                answered: Coroutine[Any, Any, Response] = self.endpoint(call, **call.path_params)
-                with nullcontext() if self.level == "read" else acting_as(actor_of(scope)):
-                    response = await answered
+            response = await finish_within(seconds, self._answered(call))
         await response(scope, receive, send)
+
+    async def _answered(self, call: Call) -> Response:
+        if (turn := call.services.turns.begin(current_owner())) is not None:
+            await turn
+        answered: Coroutine[Any, Any, Response] = self.endpoint(call, **call.path_params)
+        if self.level == "read":
+            return await answered
+        with acting_as(actor_of(call.scope)):
+            return await answered
+
+
+async def finish_within(seconds: float | None, work: Coroutine[Any, Any, T]) -> T:
+    """The outcome of a coroutine, or `TimeoutError`.
+
+    What never waits cannot be late, and a timer costs as much as the score of a pair: it is set when the work waits for
+    the first time.
+    """
+    try:
+        awaited = work.send(None)
+    except StopIteration as end:
+        outcome: T = end.value
+        return outcome
+    async with asyncio.timeout(seconds):
+        return await _resumed(work, awaited)
+
+
+@coroutine
+def _resumed(work: Coroutine[Any, Any, T], awaited: Any) -> Generator[Any, Any, T]:
+    """The rest of a coroutine that waits for something, in the task that begun it."""
+    while True:
+        # What arrives here, a cancellation too, is the coroutine's.
+        try:
+            step = partial(work.send, (yield awaited))
+        except BaseException as error:
+            step = partial(work.throw, error)
+        try:
+            awaited = step()
+        except StopIteration as end:
+            outcome: T = end.value
+            return outcome
 
 
 def _bounded_receive(

@@ -298,7 +298,7 @@ class Searches:
             # Each item by the threshold of its own columns.
             each_compared = patterns(point, item_scores.lacked, partial(score_without, singles))
             codes = decide(
-                replace(item_scores, resolved=None), point, shows_scores=True, compared=each_compared
+                item_scores._replace(resolved=None), point, shows_scores=True, compared=each_compared
             ).codes
             best = int(
                 np.lexsort((-np.arange(len(items)), item_scores.scores, codes == DecisionCode.MATCH))[-1]

@@ -1,9 +1,8 @@
 """From scores to decisions and their bytes: which rates may be asked, what decides a pair, what is hidden of it."""
 
 import math
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Final, Self
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -113,8 +112,7 @@ class UnlikeRows:
         return names
 
 
-@dataclass(frozen=True, slots=True)
-class Decided:
+class Decided(NamedTuple):
     """Decisions.
 
     Attributes
@@ -181,7 +179,7 @@ def decide(
     if compared is not None:
         refused = compared.codes if refused is None else np.where(refused, refused, compared.codes)
     if compared is not None and compared.scores is not None:
-        scored = replace(scored, scores=np.where(np.isnan(compared.scores), scored.scores, compared.scores))
+        scored = scored._replace(scores=np.where(np.isnan(compared.scores), scored.scores, compared.scores))
     codes = point.decide(scored.scores, None if compared is None else compared.thresholds)
     if refused is not None:
         codes[refused > 0] = DecisionCode.DIFFERENT if point.lower is None else DecisionCode.REVIEW
@@ -206,12 +204,11 @@ def _held_against(point: ServedPoint, resolved: Resolved | None, flags: Bool | N
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     """The body of an answer: JSON, or raw numbers that say in ``headers`` what they are."""
 
     body: bytes
-    headers: dict[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = {}
     raw: bool = False
 
 

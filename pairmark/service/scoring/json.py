@@ -192,9 +192,14 @@ def split_vectors(
         return split_request(form, body, lists)
     others, vectors = dense
     try:
-        return form.model_validate(others), vectors
+        return form.model_validate(others) if others else _defaults(form), vectors
     except ValidationError:
         return split_request(form, body, lists)
+
+
+@lru_cache
+def _defaults(form: type[Form]) -> Form:
+    return form()
 
 
 class NothingElse(BaseModel, extra="forbid"):

@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,8 +26,7 @@ from pairmark.service.scoring.json import (
 _SCORES_FIELD = re.compile(rb'"scores"\s*:')
 
 
-@dataclass(frozen=True, slots=True)
-class PairRequest:
+class PairRequest(NamedTuple):
     """Two sides of vectors, and the model that a JSON body names. Dense sides are (n, d), finite float32.
 
     Attributes

@@ -1,7 +1,6 @@
 """From a request to rows as a version takes them, and to their scores."""
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,8 +28,7 @@ MAX_DENSE_BYTES = 1024 * 1024 * 1024
 Warnings = tuple[dict[str, str], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Resolved:
+class Resolved(NamedTuple):
     """Two sides as a version takes them.
 
     Attributes
@@ -173,8 +171,7 @@ def unseen_categories(version: LoadedVersion, *sides: SideRows) -> Warnings:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Scored:
+class Scored(NamedTuple):
     """Scores, and what was scored (None: they were made elsewhere).
 
     Attributes
