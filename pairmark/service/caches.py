@@ -35,13 +35,13 @@ class BoundedCache(Generic[Key, Value]):
                 self._values.move_to_end(key)
             return value
 
-    def put(self, key: Key, value: Value) -> list[Key]:
-        """Keep a value; returns the keys that were dropped for it."""
+    def put(self, key: Key, value: Value) -> None:
+        """Keep a value."""
         with self._lock:
             self._values[key] = value
             self._values.move_to_end(key)
-            surplus = len(self._values) - self._limit
-            return [self._values.popitem(last=False)[0] for _ in range(surplus)]
+            if len(self._values) > self._limit:
+                self._values.popitem(last=False)
 
     def get_or_make(self, key: Key, make: Callable[[], Value]) -> Value:
         """The value, made once for all threads that ask; ``make`` is short, since others wait for it."""

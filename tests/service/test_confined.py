@@ -17,7 +17,7 @@ from pairmark.service.datasets.files import Npz
 from pairmark.service.errors import InvalidInput, TooLarge
 from pairmark.service.galleries.imports import confined_batches
 from pairmark.service.galleries.rows import RowErrors, VectorForm
-from pairmark.service.scoring.binary import parse_npz
+from pairmark.service.scoring.requests import parse_npz
 from pairmark.service.settings import MIB, Settings
 from tests.parquet import npz, parquet
 

@@ -10,7 +10,6 @@ from starlette.requests import cookie_parser
 from starlette.types import Scope
 
 from pairmark.schemas.admin import Level
-from pairmark.service.api.rates import limit_of
 from pairmark.service.api.services import Services
 from pairmark.service.errors import (
     Forbidden,
@@ -23,7 +22,7 @@ from pairmark.service.errors import (
 from pairmark.service.keys import ActiveKey, ActiveSession
 from pairmark.service.names import check_prefix, host_name, is_loopback, name_of
 from pairmark.service.runtime.catalogue import CatalogueView
-from pairmark.service.scheduling import set_owner
+from pairmark.service.scheduling import limit_of, set_owner
 
 COOKIE: Final = "pairmark_session"
 READING: Final = frozenset({"GET", "HEAD"})
@@ -99,13 +98,13 @@ def check_key(key: ActiveKey, access: Access, path: Mapping[str, str], *, level:
         return
     if access in ("metrics", "operator"):
         scope, name = "admin" if access == "operator" else "no tenant", ""
-        if key.tenant is not None:
+        if key.grants.tenant is not None:
             raise Forbidden(
-                f"the key is of the tenant {key.tenant!r}; this is for all tenants and needs a key of none"
+                f"the key is of the tenant {key.grants.tenant!r}; this is for all tenants and needs a key of none"
                 f"{' with the scope ' + repr(scope) if access == 'operator' else ''}",
                 scope=scope,
             )
-        fine = access == "metrics" or key.allows("admin")
+        fine = access == "metrics" or key.grants.allows("admin")
     elif access == "model":
         scope, name = "score, decide or train", path.get("name", "")
         fine = name in key.grants.models
@@ -117,7 +116,7 @@ def check_key(key: ActiveKey, access: Access, path: Mapping[str, str], *, level:
         fine = name in key.grants.datasets
     else:
         name = path.get("gallery") or path.get("name") or name_of(path.get("ref", ""))
-        scope, fine = access, key.allows(access, name or None, level=level)
+        scope, fine = access, key.grants.allows(access, name or None, level=level)
     if not fine:
         raise Forbidden(
             f"the key has the scopes {', '.join(key.grants.texts)}; this needs {scope!r}"

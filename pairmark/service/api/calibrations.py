@@ -27,7 +27,7 @@ from pairmark.service.api.routing import (
 from pairmark.service.api.services import InServices, check_may, names_of
 from pairmark.service.datasets.lists import TableForm
 from pairmark.service.errors import InvalidInput, UnknownCalibration
-from pairmark.service.scoring.lists import list_of, parse_lists, read_scores
+from pairmark.service.scoring.requests import list_of, parse_lists, read_scores
 from pairmark.service.store.calibrations import unknown_calibration
 from pairmark.service.store.versions import calibration_without_origin
 

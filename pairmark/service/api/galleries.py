@@ -57,7 +57,7 @@ from pairmark.service.galleries.searches import (
 from pairmark.service.reviews.repository import Deciding
 from pairmark.service.runtime.operating_points import Rate, ServedPoint
 from pairmark.service.runtime.versions import LoadedVersion
-from pairmark.service.scoring.decide import shows_scores
+from pairmark.service.scoring.score import shows_scores
 from pairmark.service.store.subjects import SubjectClass
 from pairmark.service.tables import GalleryRow
 

@@ -27,10 +27,9 @@ from pairmark.service.api.problems import (
     UnmetExpectation,
     UnsupportedMediaType,
 )
-from pairmark.service.api.rates import BucketState, Limit
 from pairmark.service.api.routing import WITHIN_PAGE, GuardedRoute, PlainRoute
 from pairmark.service.errors import Forbidden, InvalidInput, PairmarkError, Unauthenticated, out_of_files
-from pairmark.service.scheduling import noting_limits
+from pairmark.service.scheduling import BucketState, Limit, noting_limits
 from pairmark.service.settings import Settings
 
 log = logging.getLogger("pairmark.access")

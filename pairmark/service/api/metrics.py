@@ -31,7 +31,7 @@ from pairmark.service.api.routing import GuardedRoute, content, needs
 from pairmark.service.api.services import SHOWN, InServices, Readings
 from pairmark.service.errors import NotReady
 from pairmark.service.jobs.queue import START_ONE
-from pairmark.service.runtime.inputs import InputWatch
+from pairmark.service.runtime.versions import InputWatch
 
 # When a counter began is of no use to anybody here, and would be a line for each.
 disable_created_metrics()  # type: ignore[no-untyped-call]

@@ -43,7 +43,7 @@ from pairmark.service.datasets.lists import TableForm
 from pairmark.service.errors import Forbidden, InvalidInput, TooLarge, UnknownGallery
 from pairmark.service.names import check_prefix
 from pairmark.service.reviews.reviews import unknown_review
-from pairmark.service.scoring.lists import list_of, parse_lists, read_scores
+from pairmark.service.scoring.requests import list_of, parse_lists, read_scores
 
 router = APIRouter(tags=["reviews"], route_class=GuardedRoute)
 lists = APIRouter(tags=["reviews"], route_class=PlainRoute)

@@ -20,7 +20,7 @@ from fastapi import Body, Depends, Path, Query, Request, Response
 from fastapi.responses import HTMLResponse
 from fastapi.routing import APIRoute
 from pydantic import Field, ValidationError
-from starlette.convertors import Convertor, register_url_convertor
+from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive, Scope, Send
@@ -308,16 +308,10 @@ PICTURES: Final = content(*MEDIA_TYPES.values())
 """``responses`` of a route that draws a `Picture`."""
 
 
-class _Name(Convertor[str]):
+class _Name(PathConvertor):
     """A name in an address, with or without a tenant, however its slash is encoded."""
 
     regex = NAME_PATTERN
-
-    def convert(self, value: str) -> str:
-        return value
-
-    def to_string(self, value: str) -> str:
-        return value
 
 
 register_url_convertor("name", _Name())
@@ -575,7 +569,7 @@ def actor_of(scope: Scope) -> Actor:
     key = scope.get("pairmark.key")
     return Actor(
         name=scope.get("pairmark.caller", "nobody"),
-        tenant=None if key is None else key.tenant,
+        tenant=None if key is None else key.grants.tenant,
         request_id=scope["pairmark.request_id"],
     )
 

@@ -51,28 +51,33 @@ from pairmark.service.errors import InvalidInput, TooLarge
 from pairmark.service.reviews.repository import Deciding
 from pairmark.service.runtime.operating_points import Rate, plain
 from pairmark.service.runtime.versions import LoadedVersion
-from pairmark.service.scoring.binary import PAIR_SIDES, parse_npz, parse_octets
-from pairmark.service.scoring.decide import (
+from pairmark.service.scoring.ranking import Points, classes_json, parse_points, point_of_query, rank
+from pairmark.service.scoring.requests import (
+    PAIR_SIDES,
+    Features,
+    PairRequest,
+    holds_scores,
+    parse_features,
+    parse_npz,
+    parse_octets,
+    parse_pairs,
+    parse_scores,
+)
+from pairmark.service.scoring.score import (
     Answer,
     Decided,
+    Scored,
     UnlikeRows,
     answer_decisions,
     answer_scores,
     decide,
     model_header,
+    resolve,
+    score,
+    score_without,
     shows_scores,
     unlike_rows,
 )
-from pairmark.service.scoring.ranking import Points, classes_json, parse_points, point_of_query, rank
-from pairmark.service.scoring.requests import (
-    Features,
-    PairRequest,
-    holds_scores,
-    parse_features,
-    parse_pairs,
-    parse_scores,
-)
-from pairmark.service.scoring.score import Scored, resolve, score, score_without
 from pairmark.service.scoring.score import embed as embed_points
 from pairmark.service.scoring.score import explain as explain_pair
 from pairmark.service.tables import DecisionCode

@@ -12,7 +12,6 @@ from typing import Annotated, Generic, TypeVar
 from fastapi import Depends, Request
 
 from pairmark.schemas.admin import Level, Scope
-from pairmark.service.api.rates import Rates
 from pairmark.service.audit.log import AuditLog
 from pairmark.service.blobs import last_finished, open_blobs, sweep_unfinished
 from pairmark.service.datasets.ingest import Datasets
@@ -29,7 +28,7 @@ from pairmark.service.reviews.decisions import DecisionRecorder
 from pairmark.service.reviews.judged_pairs import JudgedPairs
 from pairmark.service.reviews.reviews import Reviews
 from pairmark.service.runtime.runtime import Runtime
-from pairmark.service.scheduling import OwnerTurns, Places, Slots, Turns
+from pairmark.service.scheduling import OwnerTurns, Places, Rates, Slots, Turns
 from pairmark.service.settings import Settings
 from pairmark.service.store.store import ModelStore
 from pairmark.service.training.validation import TrainingQueue
@@ -124,7 +123,7 @@ class Services:
         self.judged_pairs = JudgedPairs(self.database, self.datasets)
         self.recorder = DecisionRecorder(self.database)
         self.rates = Rates(settings.home / "rates")
-        self.readiness = TimedQuestion(self._n_workers)
+        self.readiness = TimedQuestion(lambda: len(self.queue.leases.workers()))
         self.readings = TimedQuestion(self._read)
         self.audit = AuditLog(self.database)
         self.keys = Keys(self.database)
@@ -146,9 +145,6 @@ class Services:
         """The outcome of making a report or a picture, in a thread, once it is its turn."""
         async with self._report_turns:
             return await asyncio.to_thread(work)
-
-    def _n_workers(self) -> int:
-        return len(self.queue.leases.workers())
 
     def _read(self) -> Readings:
         largest, items = self.galleries.sizes(SHOWN)
@@ -172,15 +168,9 @@ async def caller_of(request: Request) -> str:
     return caller
 
 
-def key_of(request: Request) -> ActiveKey | None:
-    """The key of who asks; None: who was admitted without one, and may do everything."""
-    key: ActiveKey | None = request.scope.get("pairmark.key")
-    return key
-
-
 def names_of(request: Request) -> Grants:
-    """What who asks may see and do."""
-    key = key_of(request)
+    """What who asks may see and do; who was admitted without a key, everything."""
+    key: ActiveKey | None = request.scope.get("pairmark.key")
     return EVERYTHING if key is None else key.grants
 
 

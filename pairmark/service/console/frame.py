@@ -23,11 +23,11 @@ from pairmark.schemas.admin import Scope
 from pairmark.schemas.base import QueryModel
 from pairmark.service.api.access import COOKIE, from_elsewhere
 from pairmark.service.api.docs import GUIDE, with_code
-from pairmark.service.api.rates import limit_of
 from pairmark.service.api.routing import WITHIN_PAGE, GuardedRoute, needs
 from pairmark.service.api.services import InServices, Services, may
 from pairmark.service.errors import Forbidden
 from pairmark.service.keys import SESSION_S
+from pairmark.service.scheduling import limit_of
 from pairmark.version import VERSION
 
 _FORWARDED = frozenset({b"host", b"authorization", b"x-api-key", b"cookie", b"x-request-id"})

@@ -28,9 +28,8 @@ from pairmark.service.galleries.view import GalleryView, ItemHit, Likeness, best
 from pairmark.service.runtime.missing_columns import ComparedPairs
 from pairmark.service.runtime.operating_points import ServedPoint
 from pairmark.service.runtime.versions import LoadedVersion
-from pairmark.service.scoring.decide import UNLIKE, decide
 from pairmark.service.scoring.json import SideRows, read_rows, read_side, split_vectors
-from pairmark.service.scoring.score import Resolved, Scored, score, score_without, to_rows
+from pairmark.service.scoring.score import UNLIKE, Resolved, Scored, decide, score, score_without, to_rows
 from pairmark.service.settings import Settings
 from pairmark.service.tables import DecisionCode, GalleryRow
 

@@ -161,19 +161,11 @@ class ActiveKey:
     expires_at: float | None = None
     rate: float | None = None
 
-    def allows(self, scope: str, resource: str | None = None, *, level: Level = "all") -> bool:
-        """Whether the key carries the scope: on this resource, or (None) on any at all."""
-        return self.grants.allows(scope, resource, level=level)
-
-    @property
-    def tenant(self) -> str | None:
-        """The tenant whose names alone it sees; None: of no tenant."""
-        return self.grants.tenant
-
     @property
     def owner(self) -> str:
         """Who is given a share of what the service does: its tenant, else the key itself."""
-        return f"tenant {self.tenant}" if self.tenant else f"key {self.id}"
+        tenant = self.grants.tenant
+        return f"tenant {tenant}" if tenant else f"key {self.id}"
 
     @property
     def expired(self) -> bool:

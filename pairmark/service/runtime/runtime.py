@@ -29,7 +29,6 @@ from pairmark.service.errors import (
 )
 from pairmark.service.names import EVERY_NAME, PRODUCTION, VisibleNames, split_ref
 from pairmark.service.runtime.catalogue import Catalogue, CatalogueView, VersionEntry
-from pairmark.service.runtime.inputs import InputChecks
 from pairmark.service.runtime.missing_columns import (
     COMPLETE_ONLY,
     ComparedPairs,
@@ -45,7 +44,7 @@ from pairmark.service.runtime.operating_points import (
     ServedPoint,
     point_of_best_f1,
 )
-from pairmark.service.runtime.versions import LoadedVersion, LoadedVersions
+from pairmark.service.runtime.versions import InputChecks, LoadedVersion, LoadedVersions
 from pairmark.service.scheduling import Places, current_owner
 from pairmark.service.settings import Settings
 from pairmark.service.store.calibrations import unknown_calibration

@@ -13,10 +13,9 @@ from pairmark.schemas.base import FLOAT32_MAX
 from pairmark.schemas.scoring import RankFields
 from pairmark.service.errors import InvalidInput, TooLarge
 from pairmark.service.runtime.versions import LoadedVersion, check_finite
-from pairmark.service.scoring.decide import warnings_member
 from pairmark.service.scoring.json import RecordRows, SparseRows, raise_beyond, read_rows, split_vectors
 from pairmark.service.scoring.requests import Features
-from pairmark.service.scoring.score import to_rows, unseen_categories
+from pairmark.service.scoring.score import to_rows, unseen_categories, warnings_member
 
 NAMES_TOLD = 50
 _EXPECTED = 'a list of numbers, a list of such lists, or features by name such as {"A1": 5.1, "A2": 3.5}'

@@ -29,8 +29,7 @@ from pairmark.service.errors import InvalidInput, PairmarkError
 from pairmark.service.galleries.imports import json_batches
 from pairmark.service.galleries.rows import RowErrors, VectorForm
 from pairmark.service.scoring.json import PIECE
-from pairmark.service.scoring.lists import list_of, parse_lists
-from pairmark.service.scoring.requests import parse_features, parse_pairs, parse_scores
+from pairmark.service.scoring.requests import list_of, parse_features, parse_lists, parse_pairs, parse_scores
 from pairmark.service.settings import Settings
 from tests.serving import PATIENCE_S, RunningServer, answered
 

@@ -21,13 +21,13 @@ from pairmark.schemas.models import CompareQuery, ScoresOptions, ScoresRequest
 from pairmark.service.api import docs
 from pairmark.service.api.calibrations import SCORES_LISTS
 from pairmark.service.api.datasets import RowsQuery
-from pairmark.service.api.rates import SETS, WAYS, Rates, limit_of
 from pairmark.service.api.reviews import NextQuery
 from pairmark.service.api.routers import ROUTERS, guarded_routes
 from pairmark.service.app import TRUSTED, create_app, embedded_transport
 from pairmark.service.console.pages import ROUTERS as PAGES
 from pairmark.service.errors import InvalidInput, RateLimited, TooLarge, invalid_field
-from pairmark.service.scoring.lists import parse_lists
+from pairmark.service.scheduling import SETS, WAYS, Rates, limit_of
+from pairmark.service.scoring.requests import parse_lists
 from pairmark.service.settings import Settings
 from tests.service.conftest import Deployment
 from tests.serving import PATIENCE_S
@@ -285,7 +285,7 @@ def test_several_are_taken_at_once_or_none(tmp_path: Path) -> None:
 def test_processes_share_their_buckets(tmp_path: Path) -> None:
     assert taken(Rates(tmp_path / "rates"), "a", 3) == 3
     code = (
-        "import sys; from pathlib import Path; from pairmark.service.api.rates import Rates, limit_of;"
+        "import sys; from pathlib import Path; from pairmark.service.scheduling import Rates, limit_of;"
         "rates, limit = Rates(Path(sys.argv[1])), limit_of('tries', 0.01, 500);"
         "print(sum(rates.take('a', limit).wait_s == 0 for _ in range(10)))"
     )

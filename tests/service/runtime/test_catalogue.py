@@ -27,7 +27,6 @@ from pairmark.service.errors import AmbiguousModel, CorruptArtefact, NotReady, U
 from pairmark.service.keys import Keys
 from pairmark.service.runtime import versions as module
 from pairmark.service.runtime.catalogue import Catalogue, CatalogueView, ModelEntry, VersionEntry
-from pairmark.service.runtime.inputs import WINDOW, InputWatch
 from pairmark.service.runtime.missing_columns import MOST_CHOICES, SHARES, Patterns, UsedChoices
 from pairmark.service.runtime.operating_points import (
     LoadedCalibration,
@@ -36,7 +35,7 @@ from pairmark.service.runtime.operating_points import (
     ServedPoint,
 )
 from pairmark.service.runtime.runtime import Runtime
-from pairmark.service.runtime.versions import LoadedVersion, LoadedVersions
+from pairmark.service.runtime.versions import WINDOW, InputWatch, LoadedVersion, LoadedVersions
 from pairmark.service.tables import AliasRow, CalibrationRow, ModelRow, ModelVersion
 from tests.models.pair_worlds import COLUMNS, CellScorer, record_people
 
@@ -172,8 +171,8 @@ def test_keys_lock_for_good(database: Database) -> None:
     view = Catalogue(database, 0.2).read()
     key = view.key(made.key)
     assert key is not None
-    assert key.allows("score")
-    assert not key.allows("train")
+    assert key.grants.allows("score")
+    assert not key.grants.allows("train")
     assert view.key(made.key + " ") is None
     assert view.key("\ud800") is None
     Keys(database).revoke(made.id)

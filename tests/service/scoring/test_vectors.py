@@ -22,11 +22,9 @@ from pairmark import MetricSimilarity, RecordSimilarity
 from pairmark.service.app import create_app
 from pairmark.service.errors import InvalidInput, TooLarge
 from pairmark.service.runtime.versions import LoadedVersion
-from pairmark.service.scoring.binary import parse_npz, parse_octets
-from pairmark.service.scoring.decide import UnlikeRows
 from pairmark.service.scoring.json import RecordRows, SparseRows
-from pairmark.service.scoring.requests import holds_scores, parse_pairs, parse_scores
-from pairmark.service.scoring.score import Resolved, to_rows
+from pairmark.service.scoring.requests import holds_scores, parse_npz, parse_octets, parse_pairs, parse_scores
+from pairmark.service.scoring.score import Resolved, UnlikeRows, to_rows
 from tests.service.conftest import Deployment, people
 from tests.service.galleries.conftest import served
 
