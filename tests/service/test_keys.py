@@ -49,8 +49,8 @@ def test_a_key_works_until_it_is_revoked(keys: Keys) -> None:
     found = verify(keys, made.key)
     assert found is not None
     assert (found.id, found.name) == (made.id, "ci")
-    assert found.allows("score")
-    assert not found.allows("admin")
+    assert found.grants.allows("score")
+    assert not found.grants.allows("admin")
     revoked = keys.revoke(made.id)
     assert revoked.revoked_at is not None
     assert verify(keys, made.key) is None
