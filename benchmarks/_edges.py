@@ -1,10 +1,13 @@
-"""The promise at its edges: lists, missing people, populations, and what is asked again and again.
+"""The promise at its edges: lists, missing people, populations, and what is asked again and again; and how often
+intervals hold the truth.
 
 Each world is a function of a generator that says, by method, whether one calibration failed; None where nothing was
-promised. The truth is known from formulas, or from fresh draws.
+promised. The truth is known from formulas, or from fresh draws. Worlds of intervals have thirty people and more,
+and the truth is that of a million fresh pairs of each kind.
 """
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
@@ -18,6 +21,7 @@ from pairmark.models.calibration.identification import GalleryCalibration
 from pairmark.models.calibration.operating_point import InsufficientCalibrationData
 from pairmark.models.calibration.records import without_columns
 from pairmark.models.pairs.sampling import held_out_pairs
+from pairmark.models.evaluation.pairs import pair_report, roc_curve_pairs
 from tests.models.pair_worlds import CellScorer, lacking, record_people, stranger_scores
 
 Outcome = dict[str, bool | None]
@@ -40,6 +44,11 @@ class Edge:
     draw: Callable[[Rng], Outcome]
     outside: tuple[str, ...] = ()
     full: int = 400
+
+
+def above(ordered: Any, threshold: float) -> float:
+    """Share of ordered scores above a threshold."""
+    return 1 - float(np.searchsorted(ordered, threshold, side="right")) / ordered.size
 
 
 def failed(
@@ -150,7 +159,7 @@ def lambs() -> NDArray[np.float64]:
 
 def lambs_rate(t: float) -> float:
     """FPR of those people."""
-    return 1 - float(np.searchsorted(lambs(), t, side="right")) / lambs().size
+    return above(lambs(), t)
 
 
 def informative(rng: Rng, *, m: int = 160, rate: float = 0.05) -> Outcome:
@@ -247,7 +256,7 @@ def cells(rng: Rng, *, m: int = 300, rate: float = 0.05, missing: float = 0.1) -
         scores = of_strangers(*places)
 
         def true_rate(t: float, scores: Any = scores) -> float:
-            return 1 - float(np.searchsorted(scores, np.float32(t), side="right")) / scores.size
+            return above(scores, float(np.float32(t)))
 
         own = without_columns(whole, lacking(*places), scorer).whole
         outcome[f"{len(places)} of 5 columns missing"] = failed(true_rate, rate, own)
@@ -310,3 +319,96 @@ def measured(edge: Edge, draws: range) -> list[tuple[str, int, int]]:
         (name, sum(bool(one[name]) for one in found), sum(one[name] is None for one in found))
         for name in found[0]
     ]
+
+
+CONFIDENCE = 0.95
+TARGETS = (0.01, 0.1)
+FRESH = 1_000_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figures:
+    """People whose score is effect + effect + noise, and ``apart`` more for two samples of one person."""
+
+    name: str
+    m: int = 30
+    effect: float = 0.5
+    apart: float = 3.0
+    uneven: bool = False
+    closed: bool = False
+    n_pairs: int = 2_000
+
+    def draw(self, rng: np.random.Generator) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+        """Scores, same, units."""
+        if self.closed:
+            y = rng.integers(0, 4, self.m)
+        else:
+            counts = np.clip(rng.geometric(0.25, self.m), 2, 20) if self.uneven else np.full(self.m, 2)
+            y = np.repeat(np.arange(self.m), counts)
+        pairs = held_out_pairs(
+            y,
+            protocol="closed-set" if self.closed else "open-set",
+            n_pairs=self.n_pairs,
+            random_state=rng,
+        )
+        effects = self.effect * rng.standard_normal(self.m)
+        scores = effects[pairs.units].sum(axis=1) + rng.standard_normal(len(pairs)) + self.apart * pairs.same
+        return scores.astype(np.float32), pairs.same, pairs.units
+
+
+@lru_cache
+def truth(world: Figures) -> tuple[dict[str, float], NDArray[np.float64]]:
+    """Figures of the whole population, and scores of same pairs in order."""
+    rng = np.random.default_rng(96)
+    effects = world.effect * rng.standard_normal((3, FRESH))
+    mates = effects[0] + effects[1] if world.closed else 2 * effects[0]
+    different = np.sort(effects[1] + effects[2] + rng.standard_normal(FRESH))
+    same = np.sort(mates + world.apart + rng.standard_normal(FRESH))
+    fpr, tpr, _ = roc_curve_pairs(np.concatenate([different, same]), np.arange(2 * FRESH) >= FRESH)
+    # To the right of where the curves cross, as the evaluation has it.
+    cross = int(np.searchsorted(fpr - (1 - tpr), 0))
+    found = {
+        "AUC": float(np.searchsorted(different, same).mean() / FRESH),
+        "EER": float((fpr[cross] + 1 - tpr[cross]) / 2),
+    }
+    for target in TARGETS:
+        cut = different[-int(target * FRESH) - 1]
+        found[f"TPR at FPR {target:g}"] = above(same, cut)
+    return found, same
+
+
+WORLDS = (
+    Figures(name="30 people"),
+    Figures(name="30 people, unequal samples", uneven=True),
+    Figures(name="30 people, strong effects", effect=1.0),
+    Figures(name="30 people, separated", apart=12.0),
+    Figures(name="60 people, unequal samples", m=60, uneven=True, n_pairs=6_000),
+    Figures(name="closed-set, 60 samples", m=60, closed=True),
+)
+
+
+def misses(world: Figures, draws: Sequence[int]) -> list[tuple[str, int, int]]:
+    """By figure: its intervals, and those among them that miss the truth."""
+    figures, same = truth(world)
+    asked: Counter[str] = Counter()
+    missed: Counter[str] = Counter()
+
+    def ask(what: str, true: float, interval: Any) -> None:
+        asked[what] += 1
+        # The truth is known to a few parts in ten thousand.
+        missed[what] += not interval[0] - 2e-4 <= true <= interval[1] + 2e-4
+
+    for draw in draws:
+        rng = np.random.default_rng([20_261_122, draw])
+        scores, kind, units = world.draw(rng)
+        metrics = pair_report(
+            scores, kind, units, fpr_targets=TARGETS, random_state=draw, n_jobs=1, confidence=CONFIDENCE
+        ).metrics
+        ask("AUC", figures["AUC"], metrics["auc"]["interval"])
+        ask("EER", figures["EER"], metrics["eer"]["interval"])
+        for target in TARGETS:
+            name = f"TPR at FPR {target:g}"
+            ask(name, figures[name], metrics["tpr_at_fpr"][f"{target:g}"]["interval"])
+        point = Calibration.fit(scores, kind, units).operating_point(0.2)
+        ask("TPR beside a promise", above(same, point.threshold), point.tpr_interval)
+    return [(what, count, missed[what]) for what, count in asked.items()]

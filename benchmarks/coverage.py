@@ -2,27 +2,25 @@
 
 Worlds with a known rate are drawn again and again, calibrated, and asked for operating points by every method, with
 the naive empirical quantile beside them. Searches of galleries of 100, 1,000 and 10,000 likewise (FPIR), beside the
-formula 1 - (1 - FMR)^N, and of one that has grown by a tenth. Then intervals: how often they miss the truth.
+formula 1 - (1 - FMR)^N. Then intervals: how often they miss the truth.
 Worlds with false names are measured too, though nothing is promised there (``kind`` is ``outside``). Last, links of a
 link job are judged one at a time until the bound on false ones is low enough.
 
 ``full`` takes about three quarters of an hour of one core: 400 to 1,000 calibrations of a world. ``error`` in the rows
-is the standard error of a failure rate as large as is allowed: .007 at 1,000, .009 at 600, .011 at 400. Both presets go
-on where they were cut, a few draws at a time.
+is the standard error of a failure rate as large as is allowed: .007 at 1,000, .009 at 600, .011 at 400.
 """
 
 import itertools
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 from scipy.stats import binom, norm
 
-from benchmarks import _edges, _intervals
-from benchmarks.common import Claim, Parts, Preset, Result
+from benchmarks import _edges
+from benchmarks.common import Claim, Preset, Result, kept
 from pairmark.models.calibration.calibration import Calibration
 from pairmark.models.calibration.identification import GalleryCalibration
 from pairmark.models.calibration.operating_point import InsufficientCalibrationData
@@ -71,11 +69,6 @@ class Scenario:
     confidences: tuple[float, ...] = (0.95,)
     bands: bool = False
     kind: Literal["threshold", "outside"] = "threshold"
-
-    @property
-    def question(self) -> str:
-        """What an answer depends on, but for the number of draws."""
-        return f"{self.world} {self.rates} {self.method} {self.confidences} {self.bands}"
 
 
 GAUSSIAN = People(m=300, n_pairs=20_000)
@@ -213,7 +206,6 @@ SCENARIOS = (
         kind="outside",
     ),
 )
-CODE = tuple(f"pairmark/models/{room}" for room in ("calibration", "pairs", "evaluation", "reviews"))
 BLOCK = 20
 """Draws that are kept together."""
 Key = tuple[float, float, str]
@@ -221,42 +213,26 @@ Row = dict[str, Any]
 
 
 def run(preset: Preset) -> Result:
-    """What ``quick`` takes of everything, then the rest: a run that is cut knows something of each world."""
-    parts = Parts("coverage", "", CODE)
-    rows, used = made("quick", parts)
-    if preset == "full":
-        rows, used = made("full", parts)
-    parts.forget()
+    """All scenarios, pairs first, and what `power` found."""
+    full = preset == "full"
+    rows: list[Row] = []
+    for edge in _edges.EDGES:
+        rows += at_edge(edge, edge.full if full else 40)
+    for scenario in SCENARIOS:
+        rows += measure(scenario, scenario.full if full else scenario.quick)
+    rows += kept(galleries)(1_000 if full else 400)
+    rows += kept(choosing)(400 if full else 40)
+    for world in _edges.WORLDS:
+        rows += intervals(world, 400 if full else 100)
+    rows += false_links(400 if full else 40)
+    used = power(40 if full else 10)
     return Result(
         rows=[*rows, *used], claims=[*claims(rows), *goals(rows, used), *covered(rows), *bounded(rows)]
     )
 
 
-def made(preset: Preset, parts: Parts) -> tuple[list[Row], list[Row]]:
-    """All scenarios, pairs first, and what `power` found."""
-    full = preset == "full"
-    rows: list[Row] = []
-    for edge in _edges.EDGES:
-        rows += at_edge(edge, edge.full if full else 40, parts)
-    for scenario in SCENARIOS:
-        n = scenario.full if full else scenario.quick
-        rows += measure(scenario, n, parts)
-        print(f"{scenario.name}: {n} calibrations done", flush=True)
-    n = 1_000 if full else 400
-    rows += parts.get(f"searches {n}", partial(galleries, n))
-    rows += parts.get(f"grown {n}", partial(grown, n))
-    n = 400 if full else 40
-    rows += parts.get(f"choosing {n}", partial(choosing, n))
-    for world in _intervals.WORLDS:
-        rows += intervals(world, 400 if full else 100, parts)
-    rows += false_links(400 if full else 40, parts)
-    return rows, power(40 if full else 10, parts)
-
-
-def at_edge(edge: _edges.Edge, n: int, parts: Parts) -> list[Row]:
+def at_edge(edge: _edges.Edge, n: int) -> list[Row]:
     """Rows of one world at the promise's edge."""
-    counted = _summed(edge.name, n, parts, partial(_edges.measured, edge))
-    print(f"{edge.name}: {n} calibrations done", flush=True)
     return [
         line(
             "unpromised" if method in edge.outside else "edge",
@@ -268,21 +244,21 @@ def at_edge(edge: _edges.Edge, n: int, parts: Parts) -> list[Row]:
             refused=none / n,
             allowed=None if method in edge.outside else 0.05,
         )
-        for (method,), (failed, none) in counted.items()
+        for (method,), (failed, none) in _summed(_edges.measured, edge, n).items()
     ]
 
 
-def _summed(
-    name: str, n: int, parts: Parts, made: Callable[[range], list[Any]], block: int = BLOCK
-) -> dict[Any, list[int]]:
-    """Two counts by what they count, of ``n`` draws that are made and kept some at a time."""
-    counted: dict[Any, list[int]] = {}
-    for start in range(0, n, block):
-        draws = range(start, min(n, start + block))
-        for *key, first, second in parts.get(f"{name} {draws}", partial(made, draws)):
-            before = counted.get(tuple(key), [0, 0])
-            counted[tuple(key)] = [before[0] + first, before[1] + second]
+def _summed(work: Callable[..., Any], world: Any, n: int, block: int = BLOCK) -> dict[Any, Any]:
+    """Two counts by what they count, of ``n`` draws of a world that are made and kept some at a time."""
+    counted: dict[Any, Any] = {}
+    for draws in _blocks(n, block):
+        for *key, first, second in kept(work)(world, draws):
+            counted[tuple(key)] = counted.get(tuple(key), 0) + np.array([first, second])
     return counted
+
+
+def _blocks(n: int, size: int) -> list[range]:
+    return [range(start, min(n, start + size)) for start in range(0, n, size)]
 
 
 def line(
@@ -307,32 +283,27 @@ def line(
 
 def claims(rows: Sequence[Mapping[str, Any]]) -> list[Claim]:
     """The worst excess by method, over its promise and Monte-Carlo error (one row in a thousand would exceed it)."""
-    found = []
-    for method, slack in (
-        ("finite-sample", 0.0),
-        ("band, finite-sample", 0.0),
-        ("bootstrap", SLACK),
-        ("auto", 0.0),
-    ):
-        mine = [
-            row for row in rows if row["method"] == method and row["kind"] not in ("outside", "unpromised")
-        ]
-        excess = [
-            row["failed"] - _most(row["calibrations"], 1 - row["confidence"] + slack) / row["calibrations"]
-            for row in mine
-        ]
-        found.append(
-            Claim(
-                what=f"{method}: worst failure rate above what chance allows",
-                goal=f"at most 0 ({slack:g} allowed over the promise)",
-                measured=max(excess),
-                holds=max(excess) <= 0,
-            )
+    slacks = {"finite-sample": 0.0, "band, finite-sample": 0.0, "bootstrap": SLACK, "auto": 0.0}
+    worst = {
+        method: max(
+            _excess(row, 1 - row["confidence"] + slack)
+            for row in rows
+            if row["method"] == method and row["kind"] not in ("outside", "unpromised")
         )
-    return found
+        for method, slack in slacks.items()
+    }
+    return [
+        Claim(
+            what=f"{method}: worst failure rate above what chance allows",
+            goal=f"at most 0 ({slacks[method]:g} allowed over the promise)",
+            measured=excess,
+            holds=excess <= 0,
+        )
+        for method, excess in worst.items()
+    ]
 
 
-def power(n: int, parts: Parts) -> list[Row]:
+def power(n: int) -> list[Row]:
     """What a promise of 1 % costs, with Gaussian effects of .7, by multiples of the least number of people.
 
     Returns
@@ -342,16 +313,9 @@ def power(n: int, parts: Parts) -> list[Row]:
     """
     found = []
     for multiple in MULTIPLES:
-        drawn = [
-            pair
-            for start in range(0, n, 10)
-            for pair in parts.get(
-                f"power {multiple} {start} {min(n, start + 10)}",
-                partial(_priced, multiple, range(start, min(n, start + 10))),
-            )
-        ]
+        drawn = [pair for seeds in _blocks(n, 10) for pair in kept(_priced)(multiple, seeds)]
         used, tpr = zip(*drawn, strict=True)
-        by_order = parts.get(f"orders {multiple}", partial(_reordered, multiple))
+        by_order = kept(_reordered)(multiple)
         found.append(
             {
                 "kind": "power",
@@ -461,12 +425,12 @@ def goals(rows: Sequence[Mapping[str, Any]], used: Sequence[Mapping[str, Any]]) 
 
 def _worst(what: str, rows: Sequence[Mapping[str, Any]]) -> Claim:
     """How often the row fails that exceeds by most what chance allows."""
-    worst = max(rows, key=lambda row: row["failed"] - _most(row["calibrations"], 0.05) / row["calibrations"])
+    worst = max(rows, key=lambda row: _excess(row, 0.05))
     return Claim(
         what=f"{what}: the worst of {len(rows)} ({worst['scenario']}, {worst['method']}) fails",
         goal="at most .05, but for chance",
         measured=worst["failed"],
-        holds=worst["failed"] <= _most(worst["calibrations"], 0.05) / worst["calibrations"],
+        holds=_excess(worst, 0.05) <= 0,
     )
 
 
@@ -517,14 +481,13 @@ def _chosen(rate: float, seed: int) -> dict[str, bool]:
     return {name: bool(norm.sf(max(some)[1]) > rate) for name, some in offers.items()}
 
 
-def _most(n: int, rate: float) -> float:
-    return float(binom.ppf(0.999, n, rate))
+def _excess(row: Mapping[str, Any], rate: float) -> float:
+    """By how much a row fails more often than chance lets a method of this rate."""
+    return float(row["failed"] - binom.ppf(0.999, row["calibrations"], rate) / row["calibrations"])
 
 
-def measure(scenario: Scenario, n: int, parts: Parts) -> list[Row]:
+def measure(scenario: Scenario, n: int) -> list[Row]:
     """Rows of one scenario; draws are seeded, whatever the number of processes."""
-    # The name of a part says all that it depends on: more draws or another world cost none that were made.
-    counted = _summed(scenario.question, n, parts, partial(_drawn, scenario))
     return [
         line(
             scenario.kind,
@@ -537,7 +500,7 @@ def measure(scenario: Scenario, n: int, parts: Parts) -> list[Row]:
             confidence=confidence,
             allowed=round(1 - confidence, 2) if scenario.kind == "threshold" else None,
         )
-        for (rate, confidence, method), (failed, refused) in sorted(counted.items())
+        for (rate, confidence, method), (failed, refused) in sorted(_summed(_drawn, scenario, n).items())
     ]
 
 
@@ -638,33 +601,9 @@ def galleries(n: int, *, sizes: Sequence[int] = (100, 1_000, 10_000), rate: floa
     return rows
 
 
-def grown(n: int) -> list[Row]:
-    """FPIR at 5 % of galleries of 1,000 that grow by 100 after 3,000 strangers calibrated them."""
-    rate, probes, strangers = 0.05, 3_000, 40_000
-    broken = {"naive": 0, "finite-sample": 0}
-    for draw in range(n):
-        if draw % 100 == 0:
-            rng = np.random.default_rng([17, draw])
-            gallery = rng.standard_normal((1_100, 8)).astype(np.float32)
-            people = rng.standard_normal((strangers, 8)).astype(np.float32)
-            before = np.concatenate([(part @ gallery[:1000].T).max(axis=1) for part in np.split(people, 40)])
-            added = np.concatenate([(part @ gallery[1000:].T).max(axis=1) for part in np.split(people, 40)])
-            after = np.maximum(before, added)
-            ordered = np.sort(after)
-        # A draw with replacement from these strangers has exactly their rate.
-        chosen = rng.integers(strangers, size=probes)
-        for method, best in (("naive", before[chosen]), ("finite-sample", after[chosen])):
-            threshold = GalleryCalibration(best, gallery_size=1_100).operating_point(rate).threshold
-            true = 1 - np.searchsorted(ordered, np.float32(threshold), side="right") / strangers
-            broken[method] += bool(true > rate)
-    return [
-        line("search", "search after +10 %", rate, method, n, count / n) for method, count in broken.items()
-    ]
-
-
-def intervals(world: _intervals.Measured, n: int, parts: Parts) -> list[Row]:
+def intervals(world: _edges.Figures, n: int) -> list[Row]:
     """How often each figure's interval misses the truth, of n draws of one world."""
-    counted = _summed(str(world), n, parts, partial(_intervals.misses, world), block=100)
+    counted = _summed(_edges.misses, world, n, block=100)
     return [
         line("interval", world.name, what, "interval", asked, missed / asked, allowed=0.06)
         for (what,), (asked, missed) in counted.items()
@@ -674,36 +613,27 @@ def intervals(world: _intervals.Measured, n: int, parts: Parts) -> list[Row]:
 def covered(rows: Sequence[Mapping[str, Any]]) -> list[Claim]:
     """The interval that covers worst."""
     mine = [row for row in rows if row["kind"] == "interval"]
-    excess = [row["failed"] - _most(row["calibrations"], 0.06) / row["calibrations"] for row in mine]
     worst = max(mine, key=lambda row: row["failed"])
     return [
         Claim(
             what=f"intervals of 95 %, from 30 people up: the worst coverage ({worst['asked']}, {worst['scenario']})",
             goal="at least .94, but for chance",
             measured=1 - worst["failed"],
-            holds=max(excess) <= 0,
+            holds=all(_excess(row, 0.06) <= 0 for row in mine),
         )
     ]
 
 
-def false_links(n: int, parts: Parts) -> list[Row]:
+def false_links(n: int) -> list[Row]:
     """Links that are judged one at a time: how often the bound on false ones is ever below the truth, where one more is
     false than was asked about, and where few are: then ``judged`` says how many judgements it took."""
     rows = []
     for share in (FALSE_LINKS, FEW_FALSE):
         wrong = int(share * N_LINKS) + (share == FALSE_LINKS)
-        runs = [
-            run
-            for start in range(0, n, BLOCK)
-            for run in parts.get(
-                f"links {wrong} {start} {min(n, start + BLOCK)}",
-                partial(_judged, wrong, range(start, min(n, start + BLOCK))),
-            )
-        ]
+        runs = [run for seeds in _blocks(n, BLOCK) for run in kept(_judged)(wrong, seeds)]
         failed = sum(below for below, _ in runs) / n
         row = line("links", f"{wrong} of {N_LINKS:,} links false", FALSE_LINKS, "review", n, failed)
         rows.append(row | {"judged": sum(judged for _, judged in runs) / n})
-    print(f"links: {n} reviews done", flush=True)
     return rows
 
 

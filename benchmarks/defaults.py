@@ -19,9 +19,7 @@ difference, by Student's t. They treat repetitions as independent, which they ar
 split, so differences there have no interval.
 
 ``PAIRMARK_DEFAULTS`` names the sets to run, of all; rows and claims of the others are those of the result file, and the
-column ``commit`` says what each row was measured on. After ``PAIRMARK_DEFAULTS_SECONDS`` of CPU time (full: 2,000) no
-repetition of a set that ran already is begun; the result is what ran, and the column ``repetitions`` says how many. A
-run that was cut goes on where it stood.
+column ``commit`` says what each row was measured on.
 """
 
 import csv
@@ -31,9 +29,11 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+from lightgbm import LGBMClassifier
 from scipy.sparse import csr_array, issparse
 from scipy.stats import rankdata
 from scipy.stats import t as student
@@ -45,8 +45,9 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
+from xgboost import XGBClassifier
 
-from benchmarks.common import RESULTS, Claim, Parts, Preset, Result, needed_data
+from benchmarks.common import RESULTS, Claim, Preset, Result, kept, needed_data
 from pairmark.models import MetricSimilarity, Plda, SimilarityAuto, SimilarityForest, SimilarityLogistic
 from pairmark.models.evaluation.pairs import roc_curve_pairs
 from pairmark.models.pairs.sampling import pair_features, sample_pairs
@@ -179,17 +180,12 @@ class Split:
     protocol: str
 
 
-Found = dict[str, dict[str, list[list[float]]]]
-"""By set and contestant: for each repetition its rates at `FPR` and its CPU seconds; none, where it took too long."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Size:
     """How much a preset does."""
 
     repetitions: int
     shared_budget: float
-    seconds: float
     test_pairs: int
     digits: int
     peer_pairs: int
@@ -198,11 +194,11 @@ class Size:
 
 SIZES = {
     "quick": Size(
-        repetitions=2, shared_budget=_QUICK, seconds=np.inf, test_pairs=60_000, digits=1_000, peer_pairs=10_000,
+        repetitions=2, shared_budget=_QUICK, test_pairs=60_000, digits=1_000, peer_pairs=10_000,
         forests=False,
     ),
     "full": Size(
-        repetitions=5, shared_budget=20.0, seconds=2_000.0, test_pairs=100_000, digits=1_500, peer_pairs=20_000,
+        repetitions=5, shared_budget=20.0, test_pairs=100_000, digits=1_500, peer_pairs=20_000,
         forests=True,
     ),
 }  # fmt: skip
@@ -210,22 +206,13 @@ SIZES = {
 
 def run(preset: Preset) -> Result:
     """Full: 5 repetitions, all peers. Quick: 2, smaller, without the slow peers."""
-    begun = time.process_time()
     size = SIZES["full" if preset == "full" else "quick"]
     asked = os.environ.get("PAIRMARK_DEFAULTS", ",".join(SETS)).split(",")
-    most = float(os.environ.get("PAIRMARK_DEFAULTS_SECONDS", size.seconds))
-    parts = Parts("defaults", f"{preset} {size}")
     rows: list[dict[str, Any]] = []
     claims: list[Claim] = []
-    found: Found = {}
-    for repetition in range(size.repetitions):
-        for name in (one for one in SETS if one in asked and not (one in LISTS and repetition)):
-            over = time.process_time() - begun > most and name in found
-            if over and f"{name}, {repetition}, {AUTO}" not in parts:
-                continue
-            _measure(name, repetition, size, parts, found.setdefault(name, {}))
-    for name in (one for one in SETS if one in found):
-        done = {key: np.array(values) for key, values in found[name].items() if values}
+    for name in (one for one in SETS if one in asked):
+        found = _found(name, size)
+        done = {key: np.array(values) for key, values in found.items() if values}
         _reported(name, done, rows, claims)
         rows += [
             {
@@ -234,12 +221,12 @@ def run(preset: Preset) -> Result:
                 "contestant": key,
                 "repetitions": f"not within {LIMIT:g} s",
             }
-            for key in found[name]
+            for key in found
             if key not in done
         ]
     code = commit()[0]
     rows = [{**row, "commit": code} for row in rows]
-    _take_over(rows, claims, str(size))
+    _take_over(rows, claims, preset)
     ranks = {name: _ranked([row for row in rows if row["set"] == name]) for name in SETS}
     rivals = {key for table in ranks.values() for key in table} - {AUTO}
     everywhere = {key: _mean_rank(ranks, key, key) for key in (AUTO, *sorted(rivals))}
@@ -254,16 +241,13 @@ def run(preset: Preset) -> Result:
                 holds=behind <= 0,
             )
         )
-    facts = {"size": str(size), "mean_rank": everywhere, "sets": sorted(name for name in SETS if ranks[name])}
-    parts.forget()
-    return Result(rows=rows, claims=claims, facts=facts)
+    return Result(rows=rows, claims=claims)
 
 
-def _take_over(rows: list[dict[str, Any]], claims: list[Claim], size: str) -> None:
-    """Add rows and claims that the result file has of sets that did not run, if they were measured at this size."""
-    path = RESULTS / "defaults.json"
-    earlier = json.loads(path.read_text()) if path.exists() else {"facts": {}}
-    if earlier["facts"].get("size") != size:
+def _take_over(rows: list[dict[str, Any]], claims: list[Claim], preset: Preset) -> None:
+    """Add rows and claims that the result file has of sets that did not run, if they were measured at this preset."""
+    earlier = json.loads((RESULTS / "defaults.json").read_text())
+    if earlier["preset"] != preset:
         return
     missing = set(SETS) - {row["set"] for row in rows}
     rows += [{"commit": earlier["commit"], **row} for row in earlier["rows"] if row["set"] in missing]
@@ -376,36 +360,35 @@ def _difference(a: np.ndarray, b: np.ndarray) -> tuple[float, float]:
     return float(apart.mean()), float(reach)
 
 
-def _measure(
-    name: str, repetition: int, size: Size, parts: Parts, found: dict[str, list[list[float]]]
-) -> None:
-    """Add a repetition of a set to what was found: rates and the CPU seconds of learning, by contestant."""
+def _found(name: str, size: Size) -> dict[str, list[list[float]]]:
+    """By contestant on a set: for each repetition what `_measured` found; none, where it took too long."""
+    found: dict[str, list[list[float]]] = {}
+    for repetition in range(1 if name in LISTS else size.repetitions):
+        for contestant in _contestants(name, _split(name, repetition, size), size, repetition):
+            before = found.setdefault(contestant, [])
+            slow = repetition > 1 and before and before[0][3] > SLOW and contestant != AUTO
+            if slow or (repetition and not before):
+                continue
+            measured = kept(_measured)(name, repetition, contestant, size)
+            if measured is not None:
+                before.append(measured)
+    return found
+
+
+def _measured(name: str, repetition: int, contestant: str, size: Size) -> list[float] | None:
+    """Rates at `FPR` and CPU seconds of learning, and by how much a race was expected to do better; None where a peer
+    took too long."""
     split = _split(name, repetition, size)
-
-    def measured(fit: Callable[[Split], Score], limit: float | None) -> list[float] | None:
-        started = time.process_time()
-        score = fit(split)
-        seconds = time.process_time() - started
-        # Judged when it is over: libraries that are interrupted in the middle bring the process down.
-        if limit is not None and seconds > limit:
-            return None
-        scores = in_blocks(score, split.rows, split.left, split.right)
-        model = getattr(score, "__self__", None)
-        found = [*tpr_at(scores, split.same, FPR), seconds]
-        return [*found, _too_good(model, scores, split.same)] if isinstance(model, SimilarityAuto) else found
-
-    for contestant, fit in _contestants(name, split, size, repetition).items():
-        before = found.setdefault(contestant, [])
-        if repetition and not before:
-            continue
-        if repetition > 1 and before[0][-1] > SLOW and contestant != AUTO:
-            continue
-        limit = None if contestant.startswith("pairmark") else LIMIT
-        got = parts.get(
-            f"{name}, {repetition}, {contestant}", lambda fit=fit, limit=limit: measured(fit, limit)
-        )
-        if got is not None:
-            before.append(got)
+    started = time.process_time()
+    score = _contestants(name, split, size, repetition)[contestant](split)
+    seconds = time.process_time() - started
+    # Judged when it is over: libraries that are interrupted in the middle bring the process down.
+    if seconds > LIMIT and not contestant.startswith("pairmark"):
+        return None
+    scores = in_blocks(score, split.rows, split.left, split.right)
+    model = getattr(score, "__self__", None)
+    found = [*tpr_at(scores, split.same, FPR), seconds]
+    return [*found, _too_good(model, scores, split.same)] if isinstance(model, SimilarityAuto) else found
 
 
 def _contestants(name: str, split: Split, size: Size, seed: int) -> dict[str, Callable[[Split], Score]]:
@@ -429,7 +412,13 @@ def _contestants(name: str, split: Split, size: Size, seed: int) -> dict[str, Ca
         "pairmark cosine": ours(MetricSimilarity()),
         "pairmark logistic": ours(SimilarityLogistic(random_state=seed)),
         "logistic regression on pairs": lambda data: _logistic(data, peer_pairs, seed),
-        "XGBoost on pairs": lambda data: _xgboost(data, peer_pairs, seed),
+        "XGBoost on pairs": lambda data: _on_pairs(
+            XGBClassifier(n_estimators=100, tree_method="hist", n_jobs=1, random_state=seed),
+            lambda model, pairs: model.predict(pairs, output_margin=True),
+            data,
+            peer_pairs,
+            seed,
+        ),
     }
     if issparse(split.X):
         return found
@@ -454,8 +443,22 @@ def _contestants(name: str, split: Split, size: Size, seed: int) -> dict[str, Ca
             )
         }
     if size.forests:
-        found["LightGBM on pairs"] = lambda data: _lightgbm(data, peer_pairs, seed)
-        found["random forest on pairs"] = lambda data: _forest(data, peer_pairs, seed)
+        found |= {
+            "LightGBM on pairs": lambda data: _on_pairs(
+                LGBMClassifier(n_jobs=1, random_state=seed, verbose=-1),
+                lambda model, pairs: model.booster_.predict(pairs, raw_score=True),
+                data,
+                peer_pairs,
+                seed,
+            ),
+            "random forest on pairs": lambda data: _on_pairs(
+                RandomForestClassifier(100, min_samples_leaf=5, n_jobs=1, random_state=seed),
+                lambda model, pairs: model.predict_proba(pairs)[:, 1],
+                data,
+                peer_pairs,
+                seed,
+            ),
+        }
     return found
 
 
@@ -477,37 +480,20 @@ def _logistic(data: Split, n_pairs: int, seed: int) -> Score:
     return lambda a, b: model.decision_function(_apart(scale.transform(a), scale.transform(b)))
 
 
+def _on_pairs(model: Any, score: Callable[[Any, Any], Any], data: Split, n_pairs: int, seed: int) -> Score:
+    """Trees on features of pairs, and what they score by."""
+    left, right, same = _training_pairs(data, n_pairs, seed)
+    features = _apart if issparse(data.X) else pair_features
+    model.fit(features(data.X[left], data.X[right]), same)
+    return lambda a, b: score(model, features(a, b))
+
+
 def _agreement(data: Split, classifier: Any) -> Score:
     model = make_pipeline(StandardScaler(), classifier).fit(data.X, data.y)
     return lambda a, b: (model.predict_proba(a) * model.predict_proba(b)).sum(axis=1)
 
 
-def _forest(data: Split, n_pairs: int, seed: int) -> Score:
-    left, right, same = _training_pairs(data, n_pairs, seed)
-    model = RandomForestClassifier(100, min_samples_leaf=5, n_jobs=1, random_state=seed)
-    model.fit(pair_features(data.X[left], data.X[right]), same)
-    return lambda a, b: model.predict_proba(pair_features(a, b))[:, 1]
-
-
-def _xgboost(data: Split, n_pairs: int, seed: int) -> Score:
-    from xgboost import XGBClassifier
-
-    left, right, same = _training_pairs(data, n_pairs, seed)
-    features = _apart if issparse(data.X) else pair_features
-    model = XGBClassifier(n_estimators=100, tree_method="hist", n_jobs=1, random_state=seed)
-    model.fit(features(data.X[left], data.X[right]), same)
-    return lambda a, b: model.predict(features(a, b), output_margin=True)
-
-
-def _lightgbm(data: Split, n_pairs: int, seed: int) -> Score:
-    from lightgbm import LGBMClassifier
-
-    left, right, same = _training_pairs(data, n_pairs, seed)
-    model = LGBMClassifier(n_jobs=1, random_state=seed, verbose=-1)
-    model.fit(pair_features(data.X[left], data.X[right]), same)
-    return lambda a, b: model.booster_.predict(pair_features(a, b), raw_score=True)
-
-
+@lru_cache(maxsize=1)
 def _split(name: str, repetition: int, size: Size) -> Split:
     rng = np.random.default_rng(1_000 + repetition)
     if name in LISTS:

@@ -9,15 +9,11 @@ Beside each, clients enrol and erase items, make keys and calibrations, submit t
 link jobs, and remember what they were told. A run that was cut goes on with the faults that it had not finished.
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import os
 import random
-import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -26,7 +22,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +30,15 @@ import numpy as np
 
 from benchmarks._linked_people import people as linked_people
 from benchmarks._served import people
-from benchmarks.common import ROOT, Claim, Parts, Preset, Result, Skip
+from benchmarks.common import ROOT, Claim, Preset, Result, Skip, kept
+from pairmark.service.db import Database
+
+try:
+    import psutil
+
+    from tests.serving import children_of, free_port, serving, until
+except ImportError as error:
+    raise Skip(f"needs the development environment ({error.name}): make .venv/.dev") from error
 
 DIMENSION = 8
 PATIENCE_S = 240.0
@@ -67,21 +70,11 @@ time.time = _shifted
 
 def run(preset: Preset) -> Result:
     """Break things, one after another: quick 5 to 12 times each, full 100."""
-    try:
-        import tests.serving  # noqa: F401
-    except ImportError as error:
-        raise Skip(f"needs the development environment ({error.name}): make .venv/.dev") from error
-    parts = Parts("faults", preset, ("pairmark",))
     full = preset == "full"
     times = {"killed": 100 if full else 12, "stepped_clocks": 100 if full else 6, "two_services": 100 if full else 6,
              "rolling_restart": 4 if full else 1}  # fmt: skip
-    rows = [
-        parts.get(f"{name} {kind}", partial(happened, name, kind, times.get(name, 3)))
-        for name, kinds in KINDS.items()
-        for kind in kinds
-    ]
+    rows = [kept(happened)(name, kind, times.get(name, 3)) for name, kinds in KINDS.items() for kind in kinds]
     totals = {name: sum(row[name] for row in rows) for name in ("lost", "twice", "wrong")}
-    parts.forget()
     words = {"lost": "acknowledged writes lost", "twice": "done twice",
              "wrong": "other errors (500, hangs, ends of processes, failed jobs)"}  # fmt: skip
     return Result(
@@ -96,34 +89,34 @@ def run(preset: Preset) -> Result:
 
 def happened(name: str, kind: str, times: int, *, is_gentle: bool = False) -> dict[str, Any]:
     """One of `KINDS` on a database, so often, in a place of its own whose clients may be gentle: the table's row."""
-    from tests.serving import serving
-
     work: Callable[[Place, Postgres | None, int], None] = globals()[name]
     with contextlib.ExitStack() as stack:
-        folder = stack.enter_context(scratch(name.replace("_", "-")))
-        url, server = stack.enter_context(database(kind, folder))
+        # Of a short path: it may hold a socket.
+        path = tempfile.TemporaryDirectory(prefix="pm-", dir="/tmp", ignore_cleanup_errors=True)
+        folder = Path(stack.enter_context(path))
+        server = stack.enter_context(contextlib.closing(Postgres(folder))) if kind == "postgresql" else None
+        url = server.url if server else f"sqlite:///{folder}/pairmark.db"
+        with Database(url) as opened:
+            opened.upgrade()
         with serving(folder / "home", url, "--with-worker") as prepared:
-            there = furnish(prepared)
+            key = furnish(prepared)
         environment = {"PAIRMARK_DATABASE_TIMEOUT_S": "3"} if name == "frozen" else {}
         if name == "stepped_clocks":
             (folder / "sitecustomize.py").write_text(SHIFTED_CLOCK)
             environment |= {"PYTHONPATH": f"{folder}:{ROOT}", "PAIRMARK_BENCH_CLOCK": str(folder / "shift")}
         place_of = Replicas if name == "rolling_restart" else Place
-        place = place_of(folder / "home", url, there, **environment)
+        place = stack.enter_context(contextlib.closing(place_of(folder / "home", url, key, **environment)))
         place.is_gentle = is_gentle
-        try:
-            place.open()
-            started = time.monotonic()
-            work(place, server, times)
-            return place.row(name.replace("_", " "), kind, times, started)
-        finally:
-            place.close()
+        place.open()
+        started = time.monotonic()
+        work(place, server, times)
+        return place.row(name.replace("_", " "), kind, times, started)
 
 
 # ---------------------------------------------------------------- faults
 
 
-def killed(place: Place, server: Postgres | None, times: int) -> None:
+def killed(place: "Place", server: "Postgres | None", times: int) -> None:
     """kill -9 of the API, the worker, its child and the database in turns."""
     rng = random.Random(times)
     targets = ["api", "worker", "child", *(["database"] if server else [])]
@@ -132,9 +125,7 @@ def killed(place: Place, server: Postgres | None, times: int) -> None:
         time.sleep(rng.uniform(0.2, 1.2))
         target = targets[number % len(targets)]
         if target == "child":
-            deadline = time.monotonic() + CHILD_PATIENCE_S
-            while not place.children() and time.monotonic() < deadline:
-                time.sleep(0.02)
+            until(place.children, "the worker begins an attempt", CHILD_PATIENCE_S)
             time.sleep(rng.uniform(0, 2.0))
             for pid in place.children():
                 with contextlib.suppress(ProcessLookupError):
@@ -154,18 +145,15 @@ def killed(place: Place, server: Postgres | None, times: int) -> None:
                 place.start_worker()
 
 
-def frozen(place: Place, server: Postgres | None, times: int) -> None:
+def frozen(place: "Place", server: "Postgres | None", times: int) -> None:
     """PostgreSQL standing still for ten seconds: nobody waits for ever."""
     assert server is not None
-    import psutil
-
     pair = {"model": "people", "left": vector(1), "right": vector(2)}
     asked_for = (("GET", "/readyz", {}, 503, 2.0), ("POST", "/similarity", {"json": pair}, 200, 5.0))
     place.load()
     for _ in range(times):
         time.sleep(2)
-        postmaster = psutil.Process(server.pid)
-        family = [postmaster, *postmaster.children(recursive=True)]
+        family = server.family()
         for one in family:
             with contextlib.suppress(psutil.NoSuchProcess):
                 one.suspend()
@@ -190,7 +178,7 @@ def frozen(place: Place, server: Postgres | None, times: int) -> None:
         place.await_ready()
 
 
-def stepped_clocks(place: Place, server: Postgres | None, times: int) -> None:
+def stepped_clocks(place: "Place", server: "Postgres | None", times: int) -> None:
     """Clocks of every process step by up to two days, again and again."""
     rng = random.Random(0)
     shift = Path(place.environment["PAIRMARK_BENCH_CLOCK"])
@@ -203,50 +191,41 @@ def stepped_clocks(place: Place, server: Postgres | None, times: int) -> None:
     place.await_ready()
 
 
-def two_services(place: Place, server: Postgres | None, times: int) -> None:
+def two_services(place: "Place", server: "Postgres | None", times: int) -> None:
     """Two services on one SQLite file: what one acknowledged the other sees, under writes through both."""
     other = Place(Path(place.environment["PAIRMARK_HOME"]), place.environment["PAIRMARK_DATABASE_URL"],
-                  {"key": place.key}, log=Path(place.environment["PAIRMARK_HOME"]).parent / "other.log")  # fmt: skip
-    try:
+                  place.key, log=Path(place.environment["PAIRMARK_HOME"]).parent / "other.log")  # fmt: skip
+    with contextlib.closing(other), place.client() as here, other.client() as there:
         other.start_api()
         place.load()
-        with place.client() as here, other.client() as there:
-            for number in range(times):
-                _seen_by_both(place, *((here, there) if number % 2 else (there, here)), number)
-    finally:
-        other.close()
+        for number in range(times):
+            _seen_by_both(place, *((here, there) if number % 2 else (there, here)), number)
     place.reported.wrong += other.reported.wrong
 
 
-def _seen_by_both(place: Place, here: httpx.Client, there: httpx.Client, number: int) -> None:
+def _seen_by_both(place: "Place", here: httpx.Client, there: httpx.Client, number: int) -> None:
     name, body = f"t{number}", {"queries": vector(10**9 + number), "k": 1}
     item = {"id": name, "vector": vector(10**9 + number)}
     # Busy for too long is refused in words, and tried again.
-    if not _until(
-        lambda: place.ask(here, "PUT", "/galleries/people/items", json={"items": [item]}).is_success
-    ):
-        place.reported.wrong.append(f"{name} could not be enrolled")
-        return
+    until(
+        lambda: place.ask(here, "PUT", "/galleries/people/items", json={"items": [item]}).is_success,
+        f"{name} is enrolled",
+        20,
+    )
     hits = place.ask(there, "POST", "/galleries/people/search", json=body).json()["results"][0]
     if not hits or hits[0]["id"] != name:
         place.reported.wrong.append(f"{name} was acknowledged and the other service does not find it")
-    if not _until(lambda: place.ask(there, "POST", "/galleries/people/erase", json={"id": name}).is_success):
-        place.reported.wrong.append(f"{name} could not be erased")
-        return
+    until(
+        lambda: place.ask(there, "POST", "/galleries/people/erase", json={"id": name}).is_success,
+        f"{name} is erased",
+        20,
+    )
     hits = place.ask(here, "POST", "/galleries/people/search", json=body).json()["results"][0]
     if hits and hits[0]["id"] == name:
         place.reported.wrong.append(f"{name} was erased and the other service still finds it")
 
 
-def _until(done: Callable[[], bool], tries: int = 50) -> bool:
-    for _ in range(tries):
-        if done():
-            return True
-        time.sleep(0.1)
-    return False
-
-
-def rolling_restart(place: Place, server: Postgres | None, times: int) -> None:
+def rolling_restart(place: "Place", server: "Postgres | None", times: int) -> None:
     """Every process restarted, one at a time, as an upgrade does: no request is lost or refused."""
     assert isinstance(place, Replicas)
     place.load()
@@ -288,67 +267,35 @@ class Postgres:
         """Of its default database."""
         return str(self._server.get_uri()).replace("postgresql://", "postgresql+psycopg://")
 
-    @property
-    def pid(self) -> int:
-        """Process id of the postmaster."""
-        pid = self._server.get_pid()
-        assert pid is not None
-        return int(pid)
+    def family(self) -> list[psutil.Process]:
+        """Postmaster and children."""
+        postmaster = psutil.Process(self._server.get_pid())
+        return [postmaster, *postmaster.children(recursive=True)]
 
     def kill(self) -> None:
         """kill -9 the postmaster; its children notice and end by themselves."""
-        import psutil
-
-        family = [psutil.Process(self.pid), *psutil.Process(self.pid).children(recursive=True)]
-        os.kill(self.pid, signal.SIGKILL)
+        family = self.family()
+        family[0].kill()
         psutil.wait_procs(family, timeout=20)
 
     def start(self) -> None:
-        """Start it again; recovery from its log included."""
-        for attempt in range(5):
-            try:
+        """Start it again; recovery from its log included, which may take more than one try."""
+
+        def started() -> bool:
+            with contextlib.suppress(Exception):
                 self._server.ensure_postgres_running()
-                return
-            except Exception:
-                if attempt == 4:
-                    raise
-                time.sleep(1)
+                return True
+            return False
+
+        until(started, "PostgreSQL starts")
 
     def close(self) -> None:
         """Stop it."""
         self._server.cleanup()
 
 
-@contextlib.contextmanager
-def scratch(name: str) -> Iterator[Path]:
-    """A folder of a short path (it may hold a socket) that goes afterwards."""
-    folder = Path(tempfile.mkdtemp(prefix=f"pm-{name}-", dir="/tmp"))
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-@contextlib.contextmanager
-def database(kind: str, folder: Path) -> Iterator[tuple[str, Postgres | None]]:
-    """A migrated database's URL, and its server where it has one of its own."""
-    from pairmark.service.db import Database
-
-    if kind == "sqlite":
-        yield f"sqlite:///{folder}/pairmark.db", None
-        return
-    server = Postgres(folder)
-    try:
-        opened = Database(server.url)
-        opened.upgrade()
-        opened.dispose()
-        yield server.url, server
-    finally:
-        server.close()
-
-
-def furnish(server: Any) -> dict[str, Any]:
-    """Fill a served place with a worker: a dataset, a model, a gallery of three and, last, an admin key."""
+def furnish(server: Any) -> str:
+    """Fill a served place with a worker: a dataset, a model, a gallery of three. Returns an admin key."""
     X, y = people(60, 4, DIMENSION)
     server.upload("people", X, y)
     server.train(**MODEL)
@@ -363,7 +310,7 @@ def furnish(server: Any) -> dict[str, Any]:
     file = {"file": ("customers.csv", "\n".join(lines))}
     added = http.post("/datasets", data={"name": "customers", "unlabelled": "true"}, files=file)
     assert added.status_code == 201, added.text
-    return {"key": server.key("admin")["key"]}
+    return str(server.key("admin")["key"])
 
 
 @dataclass
@@ -372,7 +319,6 @@ class Reported:
 
     items: dict[str, int] = field(default_factory=dict)
     erased: set[str] = field(default_factory=set)
-    unknown: set[str] = field(default_factory=set)
     jobs: dict[str, str] = field(default_factory=dict)
     keys: dict[str, str] = field(default_factory=dict)
     calibrations: dict[str, str] = field(default_factory=dict)
@@ -393,7 +339,7 @@ class Place:
 
     Parameters
     ----------
-    there : what `furnish` made.
+    key : of an administrator.
     log : where the processes write what they have to say; beside the home by default.
 
     Attributes
@@ -406,12 +352,10 @@ class Place:
     is_gentle = False
 
     def __init__(
-        self, home: Path, url: str, there: dict[str, Any], *, log: Path | None = None, **environment: str
+        self, home: Path, url: str, key: str, *, log: Path | None = None, **environment: str
     ) -> None:
-        self._log, self.key = log or home.parent / "faults.log", there["key"]
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = int(probe.getsockname()[1])
+        self._log, self.key = log or home.parent / "faults.log", key
+        self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         kept = {name: value for name, value in os.environ.items() if not name.startswith("PAIRMARK_")}
         self.environment = {
@@ -449,31 +393,24 @@ class Place:
 
     def await_ready(self) -> None:
         """Wait until the service is ready; starts it again if it ended."""
-        deadline = time.monotonic() + PATIENCE_S
         with self.client() as http:
-            while time.monotonic() < deadline:
-                try:
+
+            def is_ready() -> bool:
+                with contextlib.suppress(httpx.TransportError):
                     if http.get("/readyz").status_code == 200:
-                        return
-                except httpx.TransportError:
-                    pass
+                        return True
                 if self.api is not None and self.api.poll() is not None:
-                    self.reported.wrong.append(
-                        f"the service ended by itself with status {self.api.returncode}"
-                    )
+                    ended = f"the service ended by itself with status {self.api.returncode}"
+                    self.reported.wrong.append(ended)
                     self.start_api(wait=False)
-                time.sleep(0.1)
-        raise RuntimeError("the service did not become ready again")
+                return False
+
+            until(is_ready, "the service is ready again", PATIENCE_S)
 
     def children(self) -> list[int]:
         """Process ids of attempts at jobs."""
-        import psutil
-
-        if self.worker is None:
-            return []
-        with contextlib.suppress(psutil.NoSuchProcess):
-            return [one.pid for one in psutil.Process(self.worker.pid).children()]
-        return []
+        assert self.worker is not None
+        return children_of(self.worker.pid)
 
     def open(self) -> None:
         """Start everything."""
@@ -542,16 +479,12 @@ class Place:
         """Enrol an item, and erase one of four again."""
         name = f"i{number}"
         item = {"id": name, "subject": f"s{number % 50}", "vector": vector(number)}
-        self.reported.unknown.add(name)
         if self.ask(http, "PUT", "/galleries/people/items", json={"items": [item]}).is_success:
             self.reported.items[name] = number
-            self.reported.unknown.discard(name)
             if number % 4 == 0:
-                self.reported.unknown.add(name)
                 del self.reported.items[name]
                 if self.ask(http, "DELETE", f"/galleries/people/items/{name}").is_success:
                     self.reported.erased.add(name)
-                    self.reported.unknown.discard(name)
         else:
             time.sleep(0.1)
 
@@ -607,40 +540,40 @@ class Place:
         with self.client() as http:
             linked = {word: self._finished(http, job) for word, job in reported.links.items()}
             jobs = {word: self._finished(http, job) for word, job in reported.jobs.items()}
-            there: dict[str, list[float]] = {}
-            for item in _all(http, "/galleries/people/items?vectors=true&limit=500"):
-                there[item["id"]] = item["vector"]
+            items = _all(http, "/galleries/people/items?vectors=true&limit=500")
+            there = {item["id"]: item["vector"] for item in items}
             found = http.post(
                 "/galleries/people/search", json={"queries": vector(0), "k": 100_000}, timeout=120
             ).json()["results"][0]
             searched = {hit["id"] for hit in found}
-            lost = [name for name in reported.items if name not in there or name not in searched]
-            lost += [
+            lost = [
                 name
                 for name, number in reported.items.items()
-                if name in there and there[name] != vector(number)
+                if name not in searched or there.get(name) != vector(number)
             ]
             risen = [name for name in reported.erased if name in there or name in searched]
             if set(there) != searched:
                 reported.wrong.append(f"search sees {len(searched)} items and the list {len(there)}")
             keys = {one["id"] for one in _all(http, "/keys?limit=500")}
             lost += [word for word, id in reported.keys.items() if id not in keys]
-            for id in reported.calibrations.values():
-                if http.get(f"/calibrations/{id}").status_code != 200:
-                    lost.append(f"calibration {id}")
+            lost += [
+                word
+                for word, id in reported.calibrations.items()
+                if http.get(f"/calibrations/{id}").status_code != 200
+            ]
             # The same table gives the same links, however often an attempt at them was killed.
             found_links = {http.get(f"/links/{id}").json().get("links") for id in reported.links.values()}
             if len(found_links) > 1:
                 reported.wrong.append(f"link jobs of one table found {found_links} links")
-            failed = [
+            reported.wrong += [
                 f"{word}: {job['state']} {job['error']}"
                 for word, job in (jobs | linked).items()
                 if job["state"] != "succeeded"
             ]
-            reported.wrong += failed
-            versions: Counter[str] = Counter()
-            for one in _all(http, "/models/people/versions?limit=100"):
-                versions[http.get(f"/models/people/versions/{one['version']}").json()["lineage"]["job"]] += 1
+            versions = Counter(
+                http.get(f"/models/people/versions/{one['version']}").json()["lineage"]["job"]
+                for one in _all(http, "/models/people/versions?limit=100")
+            )
             twice = [job for job, n in versions.items() if n > 1]
             lost += [
                 word
@@ -650,13 +583,12 @@ class Place:
         return {"lost": len(lost) + len(risen), "twice": len(twice), "jobs": len(jobs)}
 
     def _finished(self, http: httpx.Client, job: str) -> dict[str, Any]:
-        deadline = time.monotonic() + LAST_JOB_S
-        while time.monotonic() < deadline:
+        def ended() -> dict[str, Any] | None:
             found: dict[str, Any] = http.get(f"/jobs/{job}").json()
-            if found["state"] in ("succeeded", "failed", "cancelled"):
-                return found
-            time.sleep(0.2)
-        raise RuntimeError(f"job {job} did not end")
+            return found if found["state"] in ("succeeded", "failed", "cancelled") else None
+
+        found: dict[str, Any] = until(ended, f"job {job} ends", LAST_JOB_S)
+        return found
 
     def row(self, what: str, where: str, faults: int, started: float) -> dict[str, Any]:
         """The line of the table, after `reckon`."""
@@ -692,10 +624,10 @@ class Replicas(Place):
 
     may_cut = False
 
-    def __init__(self, home: Path, url: str, there: dict[str, Any], **environment: Any) -> None:
+    def __init__(self, home: Path, url: str, key: str, **environment: Any) -> None:
         environment |= {"PAIRMARK_ARTEFACTS": str(home / "artefacts"), "PAIRMARK_DRAIN_S": str(DRAIN_S)}
-        super().__init__(home, url, there, **environment)
-        self._places = [Place(home.parent / name, url, there, **environment) for name in ("a", "b")]
+        super().__init__(home, url, key, **environment)
+        self._places = [Place(home.parent / name, url, key, **environment) for name in ("a", "b")]
 
     def open(self) -> None:
         """Start everything."""

@@ -31,7 +31,7 @@ DIMENSION, CONNECTIONS = 128, 8
 OURS, FASTAPI = "pairmark", "FastAPI + numpy, async def"
 STARLETTE, LITESTAR = "Starlette + orjson + numpy", "Litestar + numpy"
 GOALS = {
-    ("one pair", FASTAPI): 0.6,
+    ("one pair", FASTAPI): 0.5,
     ("one pair", STARLETTE): 1.25,
     ("100 pairs", FASTAPI): 0.25,
     ("100 pairs", LITESTAR): 0.75,

@@ -4,6 +4,9 @@ Each is a process of its own on one thread: CPU seconds and memory are what the 
 run of a hundredth of the size, which compiles. The exponent is that of CPU between the smallest and the largest size. A
 machine of 16 GB ends where memory does, a patience of an hour where CPU does: the smaller is named, drawn on from the
 two largest sizes as if nothing changed on the way, and in proportion where less was seen (fixed costs).
+
+``ten_million`` (full; quick: one million) links people with 1 GiB of tables, the default, and with 3: what that takes,
+or where it stops.
 """
 
 import csv
@@ -112,11 +115,46 @@ def _search(n: int, folder: Path) -> int:
     return 100 * n
 
 
+def ten_million(preset: Preset) -> Result:
+    """A limit of memory a row."""
+    n = 10_000_000 if preset == "full" else 1_000_000
+    rows = []
+    with tempfile.TemporaryDirectory(prefix="pairmark-bench-") as folder:
+        _write_people(n, Path(folder))
+        command = [sys.executable, "-m", "pairmark.service.cli", "link", f"{folder}/people.csv", "-o"]
+        for gib in (1, 3):
+            limits = {"PAIRMARK_JOB_THREADS": "1", "PAIRMARK_LINK_MEMORY_BYTES": str(gib << 30)}
+            with Path(folder, f"said{gib}").open("w+") as said:
+                process = subprocess.Popen(
+                    ["prlimit", f"--cpu={MOST['CPU, s']:.0f}", *command, f"{folder}/links{gib}.csv"],
+                    env={**os.environ, "TMPDIR": folder, **limits}, stdout=said, stderr=said,
+                )  # fmt: skip
+                _, status, usage = os.wait4(process.pid, 0)
+                said.seek(0)
+                last = said.read().strip().rpartition("\n")[2]
+            rows.append(
+                {
+                    "people": n,
+                    "GiB of tables": gib,
+                    "ended": "linked" if not status else f"stopped: {last}",
+                    "CPU, s": round(usage.ru_utime + usage.ru_stime),
+                    "memory, MB": round(usage.ru_maxrss / 1e3),
+                }
+            )
+    return Result(rows=rows, facts={"load_average": os.getloadavg()[0]})
+
+
+def _write_people(n: int, folder: Path) -> None:
+    """A CSV, made a million people at a time."""
+    with (folder / "people.csv").open("w", newline="") as file:
+        for seed, start in enumerate(range(0, n, 1_000_000)):
+            cells = people(min(n - start, 1_000_000), "plain", seed)[1]
+            csv.writer(file).writerows([cells, *zip(*cells.values(), strict=True)][bool(seed) :])
+
+
 def _links(n: int, folder: Path) -> None:
     folder.mkdir()
-    cells = people(n, "plain")[1]
-    with (folder / "people.csv").open("w", newline="") as file:
-        csv.writer(file).writerows([cells, *zip(*cells.values(), strict=True)])
+    _write_people(n, folder)
     with suppress(SystemExit):
         main(["link", str(folder / "people.csv"), "-o", str(folder / "links.csv"), "--json"])
 

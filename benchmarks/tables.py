@@ -151,6 +151,12 @@ def written(value: Any, form: str) -> str:
     )
 
 
+def plain(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Rows as a Markdown table, as they are."""
+    columns = list(rows[0])
+    return laid_out(columns, [[written(row.get(column), "") for column in columns] for row in rows])
+
+
 def read(name: str) -> dict[str, Any]:
     """The kept result of a benchmark or an experiment."""
     for folder in RESULTS:
