@@ -20,8 +20,8 @@ from pairmark.models.calibration.calibration import Calibration
 from pairmark.models.calibration.identification import GalleryCalibration
 from pairmark.models.calibration.operating_point import InsufficientCalibrationData
 from pairmark.models.calibration.records import without_columns
-from pairmark.models.pairs.sampling import held_out_pairs
 from pairmark.models.evaluation.pairs import pair_report, roc_curve_pairs
+from pairmark.models.pairs.sampling import held_out_pairs
 from tests.models.pair_worlds import CellScorer, lacking, record_people, stranger_scores
 
 Outcome = dict[str, bool | None]
