@@ -129,7 +129,7 @@ def write_artefact(
             "meta": dict(meta),
             "arrays": entries,
         }
-        body = json.dumps(manifest, indent=1, sort_keys=True, allow_nan=False).encode()
+        body = json.dumps(manifest, indent=1, allow_nan=False).encode()
         with (work / MANIFEST).open("wb") as stream:
             stream.write(body)
             stream.flush()

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 
 from pairmark import FellegiSunter, RecordSimilarity
 from pairmark.models.core.artefact import ArtefactError, OutdatedModel, read_artefact, write_artefact
@@ -340,6 +341,19 @@ def test_context_is_saved_and_held_against_its_trees(model: RecordSimilarity, tm
     )
     with pytest.raises(ArtefactError, match="context_children"):
         load(tmp_path / "wrong")
+
+
+def test_a_model_from_a_folder_learns_the_same_cells_again(tmp_path: Path) -> None:
+    cells = np.array(
+        [[f"widget {at % 20}", f"firm {at % 20}", float(at % 20)] for at in range(60)], dtype=object
+    )
+    columns = {"title": "text", "maker": "company", "price": "number"}
+    made = RecordSimilarity(columns=columns, n_estimators=3, random_state=0).fit(cells, np.arange(60) % 20)
+    again = clone(reloaded(made, tmp_path / "model")).fit(cells, np.arange(60) % 20)
+    assert (
+        again.score_pairs(cells, [0, 1], [20, 2]).tobytes()
+        == made.score_pairs(cells, [0, 1], [20, 2]).tobytes()
+    )
 
 
 def test_few_labels_teach_nothing_of_rivals() -> None:
