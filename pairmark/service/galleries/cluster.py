@@ -13,21 +13,26 @@ import logging
 import threading
 import time
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, lru_cache
+from mmap import MADV_DONTNEED, mmap
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pairmark.models.core.arrays import Float32
+from pairmark.models.core.artefact import ArtefactError
 from pairmark.service.blobs import open_blobs
 from pairmark.service.db import Database, open_database
 from pairmark.service.errors import InvalidInput, SearchTooLong, UnknownGallery
 from pairmark.service.galleries import repository
 from pairmark.service.galleries.metadata import Filter, choose
 from pairmark.service.galleries.rows import StoredRows, form_of
-from pairmark.service.galleries.segments import Segment, make_segment
+from pairmark.service.galleries.segments import GalleryDisk, Segment, make_segment, open_segment
 from pairmark.service.galleries.view import ItemHit, MaskedParts, OtherSearch, Part, best_of_segments
 from pairmark.service.processes import dask_client
 from pairmark.service.settings import Settings
@@ -64,14 +69,14 @@ def task_of(version_key: tuple[str, str, int], segment: Segment) -> str:
 
 @dataclass(frozen=True, slots=True)
 class WorkerSegment:
-    """A segment in a worker's memory. Where Dask wants it elsewhere, it is made there: its vectors do not travel."""
+    """A segment that a worker has open. Where Dask wants it elsewhere, it is made there: its vectors do not travel."""
 
     state: GalleryRow
     segment: Segment
     estimator: Any
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return worker_segment, (self.state, self.segment.low, self.segment.high)
+        return worker_segment, (self.state, self.segment.low, self.segment.high, self.segment.as_of)
 
 
 @cache
@@ -87,11 +92,23 @@ def _estimator(model_id: str, model: str, version: int) -> Any:
     return _connections()[1].load(model, version)
 
 
-def worker_segment(wanted: GalleryRow, low: int, high: int) -> WorkerSegment:
-    """Make a segment from the rows of a gallery in the database that were written in (low, high], as they are now."""
+def worker_segment(wanted: GalleryRow, low: int, high: int, as_of: int) -> WorkerSegment:
+    """The segment of the rows of a gallery that were written in (low, high], as they were at ``as_of`` or later.
+
+    Mapped from files, of which only what is scanned stays in memory: those of this machine, or made from the database.
+    """
     database, _ = _connections()
+    home = Settings().home
     with _loading:
         estimator = _estimator(wanted.model_id, wanted.model, wanted.version)
+    kept = home / "galleries" / wanted.key / f"{wanted.model_id}-{wanted.version}"
+    for path in kept.glob(f"{low}-{high}-*"):
+        # One that is removed meanwhile, or damaged, is made.
+        with suppress(ArtefactError, OSError, ValueError, KeyError, TypeError):
+            segment = open_segment(path, estimator)
+            # An older one holds rows that the asking process no longer knows, and does not mask.
+            if segment.as_of >= as_of:
+                return WorkerSegment(wanted, segment, estimator)
     with database.read(one_moment=True) as session:
         state = repository.gallery(session, wanted.id)
         # Another database may have a gallery of that number.
@@ -101,7 +118,20 @@ def worker_segment(wanted: GalleryRow, low: int, high: int) -> WorkerSegment:
         parts = list(repository.read_range(session, state, form, low, high))
     rows = StoredRows.sorted(parts, state.dimension)
     segment = make_segment(estimator, rows, low=low, high=high, as_of=state.seq)
+    if len(segment):
+        home.mkdir(parents=True, exist_ok=True)
+        # Without a name once it is mapped: what is let go of, by an erasure or the process's end, is gone.
+        with TemporaryDirectory(prefix="segment-", dir=home) as folder:
+            segment = GalleryDisk(Path(folder)).write(segment, estimator)
     return WorkerSegment(state, segment, estimator)
+
+
+def release_pages(array: Any) -> None:
+    """Let go of an array's pages where it is mapped: read once, they count as the process's memory until it is full."""
+    while array is not None and not isinstance(array, mmap):
+        array = getattr(array, "base", None)
+    if array is not None:
+        array.madvise(MADV_DONTNEED)
 
 
 def search(
@@ -126,6 +156,9 @@ def search(
         if mask.any():
             masked_segments.append((segment, mask))
     hits = best_of_segments(segments[0].estimator, queries, k, masked_segments, above, None)
+    for segment, _ in masked_segments:
+        # A search of codes reads a few vectors, and the pages around them; those of other models are read anew.
+        release_pages(segment.index.vectors)
     return hits, max(one.segment.as_of for one in segments)
 
 
@@ -230,7 +263,8 @@ class ClusterSearch:
             for name, part in zip(names, parts, strict=True):
                 task = self._tasks.get(name)
                 if task is None or task.status in ("error", "cancelled", "lost"):
-                    making = (worker_segment, state, part.segment.low, part.segment.high)
+                    segment = part.segment
+                    making = (worker_segment, state, segment.low, segment.high, segment.as_of)
                     self._tasks[name] = client.submit(*making, key=name)
             return [self._tasks[name] for name in names]
 

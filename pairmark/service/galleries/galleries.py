@@ -120,7 +120,7 @@ class Galleries:
                 "model_id": entry.model_id,
                 "version": entry.version,
                 "dimension": version.n_features,
-                "columns": _form(version).columns,
+                "columns": form_of(version.estimator, version.n_features).columns,
                 "updated_at": now,
             }
             if state is None:
@@ -310,13 +310,22 @@ class Galleries:
             self.views.in_background(live, state.seq)
         if id is not None and not ids:
             raise UnknownItem(f"gallery {name!r} has no item {id[:100]!r}", field="id")
-        complete, pending = database_duties(
-            len(ids) + probes,
-            unfinished=unfinished,
-            log_empty=log_empty,
-            sqlite=self.database.is_sqlite,
-            clustered=self._settings.dask_scheduler is not None,
-        )
+        sqlite, removed = self.database.is_sqlite, len(ids) + probes
+        # What is still to be done, where the condition holds.
+        duties = {
+            "other API processes mask it at their next search, and let go of mapped files within 15 seconds": True,
+            f"files of the index hold it still ({unfinished}): free some space and ask again; searches do not find it "
+            "there": unfinished is not None,
+            "Dask workers mask it at their next search, and let go of its segment within 15 seconds": (
+                self._settings.dask_scheduler is not None
+            ),
+            "PostgreSQL keeps dead rows until vacuum: VACUUM gallery_items, gallery_probes, or wait for autovacuum": (
+                not sqlite
+            ),
+            "the database's log is in use by a long reader, or its disk is full; it is emptied by the next erasure": (
+                sqlite and not log_empty and unfinished is None
+            ),
+        }
         return Receipt(
             gallery=name,
             id=id,
@@ -324,9 +333,9 @@ class Galleries:
             items=len(ids),
             probes=probes,
             index_blocks=segments,
-            database="sqlite" if self.database.is_sqlite else "postgresql",
-            database_complete=complete,
-            pending=pending,
+            database="sqlite" if sqlite else "postgresql",
+            database_complete=log_empty and unfinished is None if sqlite else not removed,
+            pending=[duty for duty, applies in duties.items() if applies],
             erased_at=iso(now),
         )
 
@@ -358,10 +367,6 @@ class Galleries:
                 record_recovery(session, database.now(session), "galleries", "gallery", **facts)
 
 
-def _form(version: LoadedVersion) -> ItemForm:
-    return form_of(version.estimator, version.n_features)
-
-
 def _holds(state: GalleryRow, form: ItemForm) -> bool:
     """Whether items of a form belong into a gallery."""
     if isinstance(form, RecordForm):
@@ -371,7 +376,7 @@ def _holds(state: GalleryRow, form: ItemForm) -> bool:
 
 def _check_move(state: GalleryRow, version: LoadedVersion) -> None:
     """Refuse to have a version serve a gallery whose items it cannot take."""
-    form = _form(version)
+    form = form_of(version.estimator, version.n_features)
     if state.items and not _holds(state, form):
         raise Conflict(
             f"gallery {state.name!r} holds {_content(state.columns, state.dimension)}, and {version.entry.name}:"
@@ -436,38 +441,3 @@ def remove_rows(db: Database, gallery_id: int) -> None:
         with db.write() as session:
             if not repository.remove_orphans(session, gallery_id, ERASED_AT_A_TIME):
                 return
-
-
-def database_duties(
-    removed: int, *, unfinished: str | None, log_empty: bool, sqlite: bool, clustered: bool
-) -> tuple[bool, list[str]]:
-    """Whether the database's files no longer hold what was erased, and what is still to be done.
-
-    Parameters
-    ----------
-    removed : items and probes. unfinished : why files of the index hold some still; None where none do.
-    log_empty : whether the database's log holds nothing of them any more. clustered : Dask workers search segments too.
-    """
-    complete = log_empty and unfinished is None
-    pending = [
-        "other API processes mask it at their next search, and let go of mapped files within 15 seconds"
-    ]
-    if unfinished is not None:
-        pending.append(
-            f"files of the index hold it still ({unfinished}): free some space and ask again; searches do not find it "
-            "there"
-        )
-    if clustered:
-        pending.append(
-            "Dask workers mask it at their next search, and let go of its segment within 15 seconds"
-        )
-    if not sqlite:
-        complete = not removed
-        pending.append(
-            "PostgreSQL keeps dead rows until vacuum: VACUUM gallery_items, gallery_probes, or wait for autovacuum"
-        )
-    elif not complete and unfinished is None:
-        pending.append(
-            "the database's log is in use by a long reader, or its disk is full; it is emptied by the next erasure"
-        )
-    return complete, pending

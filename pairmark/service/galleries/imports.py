@@ -28,7 +28,6 @@ from pairmark.service.galleries.rows import (
     RowErrors,
     Rows,
     VectorForm,
-    form_in_json,
 )
 
 _CELLS, _ARRAY_CELLS = 2_000_000, 16_000_000
@@ -154,7 +153,17 @@ def _npz(path: Path, scratch: Path, dimension: int, checks: RowChecks, limits: F
         )
     vectors = npz.get("vectors", 2)
     n = vectors.shape[0]
-    _check_matrix(vectors, n, dimension, limits)
+    if vectors.dtype.kind not in "fiu":
+        raise InvalidInput(f"array 'vectors' holds {vectors.dtype}; expected numbers", field="vectors")
+    if not n:
+        raise InvalidInput("vectors is empty; expected at least one row", field="vectors")
+    if vectors.shape[1] != dimension:
+        raise InvalidInput(
+            f"vectors have {vectors.shape[1]} numbers; the gallery's have {dimension}",
+            field="vectors",
+            expected_dimension=dimension,
+        )
+    _check_rows(n, limits)
     ids = npz.get("ids", 1, n)
     subjects = npz.get("subjects", 1, n) if "subjects" in npz.arrays else None
     metadata = npz.get("metadata", 1, n) if "metadata" in npz.arrays else None
@@ -185,20 +194,6 @@ def _texts(array: NDArray[Any]) -> list[Any]:
 def _float32(array: NDArray[Any]) -> NDArray[np.float32]:
     with np.errstate(over="ignore", invalid="ignore"):
         return np.ascontiguousarray(array, dtype=np.float32)
-
-
-def _check_matrix(vectors: NDArray[Any], n: int, dimension: int, limits: FileLimits) -> None:
-    if vectors.dtype.kind not in "fiu":
-        raise InvalidInput(f"array 'vectors' holds {vectors.dtype}; expected numbers", field="vectors")
-    if not n:
-        raise InvalidInput("vectors is empty; expected at least one row", field="vectors")
-    if vectors.shape[1] != dimension:
-        raise InvalidInput(
-            f"vectors have {vectors.shape[1]} numbers; the gallery's have {dimension}",
-            field="vectors",
-            expected_dimension=dimension,
-        )
-    _check_rows(n, limits)
 
 
 def _check_rows(n: int, limits: FileLimits) -> None:
@@ -361,7 +356,8 @@ def write_batches(
 ) -> dict[str, Any]:
     """What a reader does for `confined_batches`: each batch becomes a file, so that memory holds one of them."""
     errors, number, folder = RowErrors(), 0, Path(scratch)
-    form = form_in_json(columns, width)
+    schema = None if columns is None else Schema.model_validate({"columns": columns})
+    form = VectorForm(width) if schema is None else RecordForm(schema)
     batches = file_batches(
         kind, Path(path), folder, form, errors, ImportOptions.model_validate(options), limits
     )

@@ -92,7 +92,7 @@ class LiveGallery:
         self._parts = [part.without(removed_seqs, state.seq) for part in view.segments]
         self._view = self._new_view(state.seq, [view.memtable.without(removed_seqs), *new_rows])
         # 3. Files that hold erased rows go. What is mapped of them stays masked until compaction makes it anew.
-        self._drop_files(erased_ids)
+        self.disk.remove_segments_with(erased_ids)
         return self._view
 
     def _load(self) -> GalleryView:
@@ -134,17 +134,13 @@ class LiveGallery:
                     segment = self._written(self._new_segment(session, state, low, high, SEGMENT_ROWS))
                     parts = [*self._parts, Part(segment, segment.as_of)]
                     self._parts = sorted(parts, key=lambda part: part.segment.low)
-        self._drop_files(erased_ids)
+        # Not before the disk's lock is free: this takes it.
+        self.disk.remove_segments_with(erased_ids)
         return view
 
     def _new_view(self, seq: int, memtable_rows: list[StoredRows]) -> GalleryView:
         memtable = StoredRows.sorted(memtable_rows, self._dimension)
         return GalleryView(self._estimator, seq, tuple(self._parts), memtable)
-
-    def _drop_files(self, erased_ids: list[str]) -> None:
-        # Not before the disk's lock is free: this takes it.
-        if erased_ids:
-            self.disk.remove_segments_with(erased_ids)
 
     def _state(self, session: Any) -> GalleryRow:
         state = repository.gallery(session, self.id)

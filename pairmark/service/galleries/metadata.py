@@ -51,7 +51,10 @@ def checked_metadata(value: Any) -> str | None:
             f"metadata has {len(value)} fields; expected at most {MAX_FIELDS}", field="metadata"
         )
     for name, content in value.items():
-        _check_field(name)
+        if not isinstance(name, str) or not name or len(name.encode(errors="replace")) > MAX_FIELD_BYTES:
+            raise InvalidInput(f"a metadata field's name has 1 to {MAX_FIELD_BYTES} bytes", field="metadata")
+        if not name.isprintable():
+            raise InvalidInput("a metadata field's name holds control characters", field="metadata")
         _check_value(content, name)
     try:
         body = msgspec.json.encode(value, order="sorted")
@@ -82,13 +85,6 @@ def new_fields(metadata: Iterable[str | None], fields: Sequence[str]) -> list[st
             field="metadata",
         )
     return sorted(new)
-
-
-def _check_field(name: Any) -> None:
-    if not isinstance(name, str) or not name or len(name.encode(errors="replace")) > MAX_FIELD_BYTES:
-        raise InvalidInput(f"a metadata field's name has 1 to {MAX_FIELD_BYTES} bytes", field="metadata")
-    if not name.isprintable():
-        raise InvalidInput("a metadata field's name holds control characters", field="metadata")
 
 
 def _check_value(value: Any, name: str, parent: str = "metadata") -> None:

@@ -156,11 +156,6 @@ def form_of(estimator: Any, width: int) -> ItemForm:
     return RecordForm(schema, estimator.encoder_)
 
 
-def form_in_json(columns: Sequence[Mapping[str, Any]] | None, width: int) -> ItemForm:
-    """The form of which these are ``columns`` and ``width``, without an encoder."""
-    return VectorForm(width) if columns is None else RecordForm(Schema.model_validate({"columns": columns}))
-
-
 def same_columns(columns: Sequence[Mapping[str, Any]], form: RecordForm) -> bool:
     """Whether records of stored columns are records of a form: the same compared columns, of the same types."""
     fields = Schema.model_validate({"columns": columns}).fields
@@ -258,14 +253,8 @@ class StoredRows:
         metadata = [text for part in parts for text in part.metadata]
         seqs = np.concatenate([np.empty(0, dtype=np.int64), *(part.seqs for part in parts)])
         order = sorted(range(len(ids)), key=ids.__getitem__)
-        # Each vector is copied once, to its place: that is most of the work.
-        vectors = np.empty((len(ids), dimension), dtype=parts[0].vectors.dtype if parts else np.float32)
-        places = np.empty(len(ids), dtype=np.intp)
-        places[order] = np.arange(len(ids))
-        start = 0
-        for part in parts:
-            vectors[places[start : start + len(part)]] = part.vectors
-            start += len(part)
+        none = np.empty((0, dimension), dtype=np.float32)
+        vectors = np.concatenate([part.vectors for part in parts])[order] if parts else none
         return StoredRows(
             seqs=seqs[order],
             ids=[ids[row] for row in order],

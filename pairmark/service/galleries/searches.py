@@ -168,7 +168,10 @@ class Searches:
             facts = point.public
             if ranges is not None:
                 facts = facts | {"assumes": assumptions("drawn", monitored=ROWS_MONITORED)}
-            if missing is not None and _lacks(missing, view):
+            # Of records an index keeps, for vectors, which cells are missing.
+            if missing is not None and (
+                missing.any() or any(part.segment.index.vectors[part.rows()].any() for part in view.parts)
+            ):
                 facts = without_guarantee(facts, INCOMPLETE)
             point = replace(point, public=facts)
             point = point if moved is None else point.moved(moved)
@@ -213,7 +216,13 @@ class Searches:
             "operating_point": point and (point.public if shows_scores else point.hidden),
             "reasons": [UNLIKE if flag else None for flag in flags] or None,
             "unlike_items": n_unlike_items or None,
-            "warning": None if body.fpr is None else _strangers_warning(body.fpr, view.n_items),
+            "warning": None
+            if body.fpr is None
+            else (
+                f"fpr is of one comparison: a search of {view.n_items} items with a person who is not enrolled is "
+                f"expected to return up to about {body.fpr * view.n_items:.3g} strangers; ask for fpir, which is of "
+                "the whole search"
+            ),
             "warnings": warnings or None,
         }
         match: dict[str, Any] = {} if point is None else {"match": True}
@@ -346,12 +355,6 @@ def complete(*sides: Matrix) -> bool:
     return not any(are_records(side) and cells_missing(side).any() for side in sides)
 
 
-def _lacks(missing: NDArray[np.bool_], view: GalleryView) -> bool:
-    """Whether a query lacks a column, or an enrolled record does."""
-    # Of records an index keeps, for vectors, which cells are missing.
-    return bool(missing.any()) or any(part.segment.index.vectors[part.rows()].any() for part in view.parts)
-
-
 def _n_unlike(view: GalleryView, like: Likeness) -> int:
     """How many items of a gallery are unlike the rows of the calibration."""
     masks = [(part, like(part.segment)) for part in view.parts]
@@ -400,10 +403,3 @@ def _matching_hits(
     for place in np.flatnonzero(decided.codes == DecisionCode.MATCH).tolist():
         matching[query[place]].append(every[place])
     return matching, compared.warnings(version.columns)
-
-
-def _strangers_warning(fpr: float, n_items: int) -> str:
-    return (
-        f"fpr is of one comparison: a search of {n_items} items with a person who is not enrolled is expected to "
-        f"return up to about {fpr * n_items:.3g} strangers; ask for fpir, which is of the whole search"
-    )

@@ -200,14 +200,8 @@ class GalleryDisk:
             for name in ("subjects", "seqs", "order"):
                 np.save(part / f"{name}.npy", getattr(segment, name), allow_pickle=False)
             write_columns(segment.columns, part / "columns")
-            facts = {
-                "format": FORMAT,
-                "low": segment.low,
-                "high": segment.high,
-                "as_of": segment.as_of,
-                "rows": len(segment),
-            }
-            (part / FACTS).write_text(json.dumps(facts))
+            range_facts = {name: getattr(segment, name) for name in ("low", "high", "as_of")}
+            (part / FACTS).write_text(json.dumps({"format": FORMAT, **range_facts, "rows": len(segment)}))
             # 2. On the disk before it has its name: a power cut leaves all of it or nothing.
             for file in [*part.rglob("*"), part]:
                 fsync_path(file)
@@ -248,7 +242,7 @@ class GalleryDisk:
     def remove_segments_with(self, ids: list[str]) -> int:
         """Remove the segments, of whatever version, that hold one of these ids, current or replaced; returns how
         many."""
-        if not self.path.exists():
+        if not ids or not self.path.exists():
             return 0
         with self.lock():
             segments = [path for folder in _folders(self.path) for path in _folders(folder)]
