@@ -6,12 +6,13 @@ Exits with 1 where a benchmark fails or a claim does not hold that is not among 
 import argparse
 import importlib
 import os
+import shutil
 import subprocess
 import sys
 import time
 from pathlib import Path
 
-from benchmarks.common import ROOT, Skip, is_known_miss, new_misses, write
+from benchmarks.common import PARTS, ROOT, Skip, is_known_miss, new_misses, write
 from benchmarks.tables import plain
 from pairmark.version import commit
 
@@ -76,6 +77,7 @@ def run_one(package: str, name: str, preset: str) -> bool:
         return package != "experiments"
     folder = ROOT / package / "results"
     seconds = time.perf_counter() - started
+    shutil.rmtree(PARTS / module.__name__, ignore_errors=True)
     path = write(name, "full" if preset == "full" else "quick", result, seconds, code, folder)
     print(f"\n## {name} ({preset})\n\n{plain(result.rows)}\n")
     for claim in result.claims:

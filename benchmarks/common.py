@@ -24,6 +24,7 @@ from pairmark.version import commit
 Preset = Literal["quick", "full"]
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
+PARTS = ROOT / "var" / "cache" / "parts"
 KNOWN_MISSES = ROOT / "benchmarks" / "known_misses.toml"
 EARLIER = "acb9ee2f"
 """The commit that others are compared with, where ``PAIRMARK_AGAINST`` (``--against``) names none."""
@@ -70,9 +71,9 @@ def ratio(of: Sequence[float], to: Sequence[float]) -> float:
 
 def kept(work: Callable[..., Any]) -> Any:
     """A part of a benchmark that takes an hour, whose answers at a commit stay on disk, so that a run that was cut goes
-    on. Where tracked files differ from the commit, nothing is kept."""
+    on; a run that is whole forgets them. Where tracked files differ from the commit, nothing is kept."""
     revision, dirty = commit()
-    folder = None if dirty or revision is None else ROOT / "var" / "cache" / "parts" / revision
+    folder = None if dirty or revision is None else PARTS / work.__module__ / revision
     return Memory(folder, verbose=0).cache(work)
 
 

@@ -145,6 +145,7 @@ def run(preset: Preset) -> Result:
                 "labels": data.Y.shape[1],
                 **tau,
                 "auto's CPU over the random forest's": work[data.name],
+                "forest's CPU over the random forest's": cpu["forest"] / cpu[PEER],
                 **dict(zip(COLUMNS, published or [None] * len(COLUMNS), strict=True)),
             }
         )
