@@ -411,7 +411,7 @@ def page_of(
     return kind(items=[make(row) for row in rows[:limit]], next_cursor=next_cursor)
 
 
-def read_page(
+def read_rows(
     session: Session,
     query: Select[*tuple[Any, ...]],
     order: Sequence[Any],
@@ -440,6 +440,22 @@ def read_page(
     following = encode_cursor(*marked_rows[limit - 1][-len(order) :]) if len(marked_rows) > limit else None
     rows = [row[: -len(order)] for row in marked_rows[:limit]]
     return [row[0] if len(row) == 1 else row for row in rows], following
+
+
+def read_page(
+    session: Session,
+    kind: type[P],
+    make: Callable[[Any], Any],
+    query: Select[*tuple[Any, ...]],
+    order: Sequence[Any],
+    limit: int,
+    cursor: str | None,
+    *,
+    newest_first: bool = False,
+) -> P:
+    """A page, as by `read_rows`, of what ``make`` makes of each row."""
+    rows, following = read_rows(session, query, order, limit, cursor, newest_first=newest_first)
+    return kind(items=[make(row) for row in rows], next_cursor=following)
 
 
 def encode_cursor(*mark: str | int | float) -> str:

@@ -6,7 +6,6 @@ learner, worker, calibration, promotion, and a decision at a rate that the finit
 
 import argparse
 import json
-import os
 import shlex
 import signal
 import subprocess
@@ -63,41 +62,30 @@ def _service(port: int) -> Iterator[str]:
         "starting the service; the first start on a machine compiles for up to a minute",
         flush=True,
     )
-    command = [
-        sys.executable,
-        "-P",
-        "-m",
-        "pairmark.service.cli",
-        "serve",
-        "--port",
-        str(port),
-        "--with-worker",
-        "--json",
-    ]
-    with log.open("wb") as stream:
-        process = subprocess.Popen(
-            [*command, "--until-stdin-closes"],
+    command = [sys.executable, "-P", "-m", "pairmark.service.cli", "serve", "--port", str(port)]
+    with (
+        log.open("wb") as stream,
+        subprocess.Popen(
+            [*command, "--with-worker", "--json", "--until-stdin-closes"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=stream,
             # Ctrl-C reaches the demo, which then stops the service in order.
             start_new_session=True,
-        )
+        ) as process,
+    ):
         try:
             if not (process.stdout.readline() if process.stdout else b"").strip():
-                code = process.wait(30)
+                process.wait(30)
                 tail = "\n".join(log.read_text(errors="replace").splitlines()[-15:])
-                print(f"error: the service did not start (exit code {code}):\n{tail}", file=sys.stderr)
-                print("For another port: make demo DEMO_ARGS='--port 8001'", file=sys.stderr)
-                sys.exit(1)
+                sys.exit(
+                    f"error: the service did not start:\n{tail}\n"
+                    "For another port: make demo DEMO_ARGS='--port 8001'"
+                )
             yield f"http://127.0.0.1:{port}"
         finally:
+            # It ends its worker within half a minute, and is waited for.
             process.terminate()
-            try:
-                process.wait(40)
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
 
 
 def _pairs() -> tuple[list[int], list[list[int]]]:

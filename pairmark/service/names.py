@@ -183,6 +183,4 @@ def is_loopback(host: str) -> bool:
 
 def host_name(header: str) -> str:
     """The name in a Host header, without port and brackets."""
-    if header.startswith("["):
-        return header[1:].partition("]")[0]
-    return header.partition(":")[0].lower()
+    return header[1:].partition("]")[0] if header.startswith("[") else header.partition(":")[0].lower()

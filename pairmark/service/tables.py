@@ -37,22 +37,24 @@ class Base(DeclarativeBase):
     )
     type_annotation_map = {dict[str, Any]: Json, list[Any]: Json}  # noqa: RUF012
 
+    def __init_subclass__(cls, table: str) -> None:
+        cls.__tablename__ = table
+        super().__init_subclass__()
+
     def values(self) -> dict[str, Any]:
         return {column.key: getattr(self, column.key) for column in self.__mapper__.column_attrs}
 
 
-class Revision(Base):
+class Revision(Base, table="revision"):
     """One row: counts every change to aliases, versions, calibrations and keys, so that workers can see one cheaply."""
 
-    __tablename__ = "revision"
     id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     value: Mapped[int] = mapped_column(BigInteger, default=0)
 
 
-class ApiKey(Base):
+class ApiKey(Base, table="api_keys"):
     """A key's hash; the key itself is shown once and never stored."""
 
-    __tablename__ = "api_keys"
     id: Mapped[str] = mapped_column(String(32), primary_key=True)
     name: Mapped[str] = mapped_column(String(200))
     sha256: Mapped[str] = mapped_column(String(64))
@@ -66,10 +68,9 @@ class ApiKey(Base):
     replaces: Mapped[str | None] = mapped_column(String(32))
 
 
-class SessionRow(Base):
+class SessionRow(Base, table="sessions"):
     """A console session: the hash of its word, and the key it stands for."""
 
-    __tablename__ = "sessions"
     sha256: Mapped[str] = mapped_column(String(64), primary_key=True)
     key_id: Mapped[str] = mapped_column(String(32), ForeignKey("api_keys.id", ondelete="CASCADE"), index=True)
     csrf: Mapped[str] = mapped_column(String(64))
@@ -77,18 +78,16 @@ class SessionRow(Base):
     expires_at: Mapped[float]
 
 
-class DatasetName(Base):
+class DatasetName(Base, table="dataset_names"):
     """Counts a dataset's versions. `next_version` never goes back, so numbers are not reused after a deletion."""
 
-    __tablename__ = "dataset_names"
     name: Mapped[str] = mapped_column(String(200), primary_key=True)
     next_version: Mapped[int]
 
 
-class DatasetRow(Base):
+class DatasetRow(Base, table="datasets"):
     """An immutable upload. The blob holds its arrays; `summary` what people see."""
 
-    __tablename__ = "datasets"
     __table_args__ = (UniqueConstraint("name", "version"),)
     id: Mapped[str] = mapped_column(String(32), primary_key=True)
     name: Mapped[str] = mapped_column(String(200), index=True)
@@ -102,11 +101,10 @@ class DatasetRow(Base):
     created_at: Mapped[float]
 
 
-class JobRow(Base):
+class JobRow(Base, table="jobs"):
     """A job: training, or linking. Only the holder of (`attempt`, unexpired lease) may write to a running
     one."""
 
-    __tablename__ = "jobs"
     __table_args__ = (
         Index("ix_jobs_state_created_at", "state", "created_at"),
         Index("ix_jobs_owner_started_at", "owner", "started_at"),
@@ -141,10 +139,9 @@ class JobRow(Base):
     finished_at: Mapped[float | None]
 
 
-class JobAttempt(Base):
+class JobAttempt(Base, table="job_attempts"):
     """The history of a job: one row a try, with how it ended."""
 
-    __tablename__ = "job_attempts"
     job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True)
     attempt: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     worker: Mapped[str] = mapped_column(String(200))
@@ -154,10 +151,9 @@ class JobAttempt(Base):
     detail: Mapped[str] = mapped_column(Text, default="")
 
 
-class JobEvent(Base):
+class JobEvent(Base, table="job_events"):
     """What the event stream replays: progress, log and done, in order of `id`."""
 
-    __tablename__ = "job_events"
     id: Mapped[int] = mapped_column(Serial, primary_key=True, autoincrement=True)
     job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id", ondelete="CASCADE"), index=True)
     at: Mapped[float]
@@ -165,29 +161,26 @@ class JobEvent(Base):
     data: Mapped[dict[str, Any]]
 
 
-class WorkerRow(Base):
+class WorkerRow(Base, table="workers"):
     """A worker and when it was last heard of. One that stops in order removes its row."""
 
-    __tablename__ = "workers"
     name: Mapped[str] = mapped_column(String(200), primary_key=True)
     started_at: Mapped[float]
     seen_at: Mapped[float]
     job_id: Mapped[str | None] = mapped_column(String(32))
 
 
-class BackupRow(Base):
+class BackupRow(Base, table="backups"):
     """The last backup."""
 
-    __tablename__ = "backups"
     id: Mapped[str] = mapped_column(String(32), primary_key=True)
     finished_at: Mapped[float]
 
 
-class AuditRow(Base):
+class AuditRow(Base, table="audit"):
     """An entry of the audit log; a trigger refuses to change one. Names and numbers only: nothing of what must stay
     erasable is kept."""
 
-    __tablename__ = "audit"
     # Numbers are not reused: a cursor stays where it was when old entries are removed.
     __table_args__ = {"sqlite_autoincrement": True}  # noqa: RUF012
     id: Mapped[int] = mapped_column(Serial, primary_key=True, autoincrement=True)
@@ -201,10 +194,9 @@ class AuditRow(Base):
     request_id: Mapped[str | None] = mapped_column(String(128))
 
 
-class ModelRow(Base):
+class ModelRow(Base, table="models"):
     """A name under which versions are registered. `next_version` never goes back, so numbers are not reused."""
 
-    __tablename__ = "models"
     id: Mapped[str] = mapped_column(String(32), primary_key=True)
     name: Mapped[str] = mapped_column(String(200), unique=True)
     next_version: Mapped[int] = mapped_column(default=1)
@@ -215,10 +207,9 @@ class ModelRow(Base):
     created_at: Mapped[float]
 
 
-class ModelVersion(Base):
+class ModelVersion(Base, table="model_versions"):
     """An immutable version and where it came from."""
 
-    __tablename__ = "model_versions"
     model_id: Mapped[str] = mapped_column(ForeignKey("models.id", ondelete="CASCADE"), primary_key=True)
     version: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     kind: Mapped[str] = mapped_column(String(64))
@@ -235,10 +226,9 @@ class ModelVersion(Base):
     created_at: Mapped[float]
 
 
-class AliasRow(Base):
+class AliasRow(Base, table="aliases"):
     """A moving name for a version; `revision` is its ETag."""
 
-    __tablename__ = "aliases"
     model_id: Mapped[str] = mapped_column(ForeignKey("models.id", ondelete="CASCADE"), primary_key=True)
     alias: Mapped[str] = mapped_column(String(64), primary_key=True)
     version: Mapped[int]
@@ -246,10 +236,9 @@ class AliasRow(Base):
     updated_at: Mapped[float]
 
 
-class AliasChange(Base):
+class AliasChange(Base, table="alias_changes"):
     """Every move of an alias."""
 
-    __tablename__ = "alias_changes"
     id: Mapped[int] = mapped_column(Serial, primary_key=True, autoincrement=True)
     model_id: Mapped[str] = mapped_column(ForeignKey("models.id", ondelete="CASCADE"), index=True)
     alias: Mapped[str] = mapped_column(String(64))
@@ -260,11 +249,10 @@ class AliasChange(Base):
     reason: Mapped[str | None] = mapped_column(String(500))
 
 
-class CalibrationRow(Base):
+class CalibrationRow(Base, table="calibrations"):
     """A calibration of one version, or (without one) of scores made elsewhere. The blob holds its arrays. One of
     `subjects`, numbers of samples and an aggregation, is drawn from the same people as `parent_id`."""
 
-    __tablename__ = "calibrations"
     __table_args__ = (Index("ix_calibrations_parent_id_subjects", "parent_id", "subjects", unique=True),)
     id: Mapped[str] = mapped_column(String(32), primary_key=True)
     name: Mapped[str] = mapped_column(String(200))
@@ -281,11 +269,10 @@ class CalibrationRow(Base):
     created_at: Mapped[float]
 
 
-class ColumnChoice(Base):
+class ColumnChoice(Base, table="column_choices"):
     """A choice of columns that pairs of records lacked, as `pattern_codes` writes it: worked out again when the service
     starts. The `request` is a `PointRequest` but for its calibration."""
 
-    __tablename__ = "column_choices"
     calibration_id: Mapped[str] = mapped_column(
         ForeignKey("calibrations.id", ondelete="CASCADE"), primary_key=True
     )
@@ -295,10 +282,9 @@ class ColumnChoice(Base):
     asked_at: Mapped[float]
 
 
-class CalibrationLedger(Base):
+class CalibrationLedger(Base, table="calibration_ledger"):
     """The versions that were calibrated on a dataset version, numbered as they were made. Outlives the versions."""
 
-    __tablename__ = "calibration_ledger"
     calibration_id: Mapped[str] = mapped_column(String(32), primary_key=True)
     number: Mapped[int]
     dataset_sha256: Mapped[str] = mapped_column(String(64), index=True)
@@ -307,28 +293,25 @@ class CalibrationLedger(Base):
     created_at: Mapped[float]
 
 
-class ServiceSecret(Base):
+class ServiceSecret(Base, table="service_secret"):
     """One row: the service's secret; see `pairmark.service.webhooks.webhooks.service_secret`."""
 
-    __tablename__ = "service_secret"
     id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     value: Mapped[bytes] = mapped_column(LargeBinary)
 
 
-class WebhookRow(Base):
+class WebhookRow(Base, table="webhooks"):
     """An address that is told of events. Its secret follows from the service's and its id."""
 
-    __tablename__ = "webhooks"
     id: Mapped[str] = mapped_column(String(32), primary_key=True)
     url: Mapped[str] = mapped_column(Text)
     events: Mapped[list[Any]]
     created_at: Mapped[float]
 
 
-class WebhookDelivery(Base):
+class WebhookDelivery(Base, table="webhook_deliveries"):
     """A message to a webhook that waits for ``next_at``; the row goes when it is delivered or given up."""
 
-    __tablename__ = "webhook_deliveries"
     id: Mapped[str] = mapped_column(String(32), primary_key=True)
     webhook_id: Mapped[str] = mapped_column(
         String(32), ForeignKey("webhooks.id", ondelete="CASCADE"), index=True
@@ -340,7 +323,7 @@ class WebhookDelivery(Base):
     next_at: Mapped[float | None] = mapped_column(index=True)
 
 
-class GalleryRow(Base):
+class GalleryRow(Base, table="galleries"):
     """A gallery and the version that serves it.
 
     `key` names its folder on each machine. `seq` is the number of the last write, and never goes back; every item has
@@ -349,7 +332,6 @@ class GalleryRow(Base):
     searches filter by. `kind` is None where the version is gone.
     """
 
-    __tablename__ = "galleries"
     # Numbers are not reused: rows of a gallery whose deletion was cut short must not turn up in a later one.
     __table_args__ = {"sqlite_autoincrement": True}  # noqa: RUF012
     id: Mapped[int] = mapped_column(Serial, primary_key=True, autoincrement=True)
@@ -378,11 +360,10 @@ class GalleryRow(Base):
     updated_at: Mapped[float]
 
 
-class GalleryItem(Base):
+class GalleryItem(Base, table="gallery_items"):
     """An enrolled vector, or record as JSON: the truth that every index is made from. `seq` is unique in the gallery
     and new with every write of the item."""
 
-    __tablename__ = "gallery_items"
     __table_args__ = (
         Index("ix_gallery_items_seq", "gallery_id", "seq", unique=True),
         Index("ix_gallery_items_subject", "gallery_id", "subject"),
@@ -395,25 +376,23 @@ class GalleryItem(Base):
     seq: Mapped[int] = mapped_column(BigInteger)
 
 
-class GalleryRemoval(Base):
+class GalleryRemoval(Base, table="gallery_removals"):
     """At `seq` the row that was written as `removed` was replaced or (`erased`) deleted. Numbers only: nothing of what
     was removed is kept."""
 
-    __tablename__ = "gallery_removals"
     gallery_id: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
     seq: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
     removed: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
     erased: Mapped[bool]
 
 
-class GalleryCalibrationRow(Base):
+class GalleryCalibrationRow(Base, table="gallery_calibrations"):
     """What searches with strangers scored in a gallery at `seq`: float32 arrays, no identities.
 
     `kept` holds one record a probe of `gallery_probes`, in their order (None: a newer calibration replaced it);
     `revision` counts erasures of probes.
     """
 
-    __tablename__ = "gallery_calibrations"
     id: Mapped[str] = mapped_column(String(32), primary_key=True)
     gallery_id: Mapped[int] = mapped_column(
         Serial, ForeignKey("galleries.id", ondelete="CASCADE"), index=True
@@ -429,10 +408,9 @@ class GalleryCalibrationRow(Base):
     created_at: Mapped[float]
 
 
-class GalleryProbe(Base):
+class GalleryProbe(Base, table="gallery_probes"):
     """A probe of a calibration that is kept, so that its scores follow what is written and erased. Never shown."""
 
-    __tablename__ = "gallery_probes"
     __table_args__ = (Index("ix_gallery_probes_subject", "gallery_id", "subject"),)
     calibration_id: Mapped[str] = mapped_column(
         String(32), ForeignKey("gallery_calibrations.id", ondelete="CASCADE"), primary_key=True
@@ -443,10 +421,9 @@ class GalleryProbe(Base):
     vector: Mapped[bytes] = mapped_column(LargeBinary)
 
 
-class LinkRow(Base):
+class LinkRow(Base, table="links"):
     """Links of a table or between two, made by the job of the same id; ``name`` is that of the left dataset."""
 
-    __tablename__ = "links"
     id: Mapped[str] = mapped_column(String(32), primary_key=True)
     name: Mapped[str] = mapped_column(String(200), index=True)
     request: Mapped[dict[str, Any]]
@@ -455,10 +432,9 @@ class LinkRow(Base):
     created_at: Mapped[float]
 
 
-class LinkAddition(Base):
+class LinkAddition(Base, table="link_additions"):
     """A record that was put into links, and is not in their blob yet; ``number`` counts from 0."""
 
-    __tablename__ = "link_additions"
     link_id: Mapped[str] = mapped_column(ForeignKey("links.id", ondelete="CASCADE"), primary_key=True)
     number: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     record: Mapped[dict[str, Any]]
@@ -480,10 +456,9 @@ RAW_TOO_LITTLE: Final = 4
 """Of a pair of records that nothing can be said of by the columns that both have."""
 
 
-class KeptDecision(Base):
+class KeptDecision(Base, table="kept_decisions"):
     """A decision kept for reviews. It is there because ``key``, uniform on (0, 1), was below the chance of its hour."""
 
-    __tablename__ = "kept_decisions"
     __table_args__ = (
         Index("ix_kept_decisions_model_hour", "model_id", "hour"),
         Index("ix_kept_decisions_left_ref", "left_ref"),
@@ -507,10 +482,9 @@ class KeptDecision(Base):
     erased: Mapped[bool] = mapped_column(default=False)
 
 
-class DecisionCount(Base):
+class DecisionCount(Base, table="decision_counts"):
     """How many decisions of a kind an hour had, and the chance with which each was kept."""
 
-    __tablename__ = "decision_counts"
     model_id: Mapped[str] = mapped_column(
         String(32), ForeignKey("models.id", ondelete="CASCADE"), primary_key=True
     )
@@ -522,10 +496,9 @@ class DecisionCount(Base):
     chance: Mapped[float]
 
 
-class ReviewRow(Base):
+class ReviewRow(Base, table="reviews"):
     """A review: its question, the sizes of its population by kind of decision (``strata``), and how far it is."""
 
-    __tablename__ = "reviews"
     id: Mapped[str] = mapped_column(String(32), primary_key=True)
     name: Mapped[str] = mapped_column(String(200))
     model: Mapped[str | None] = mapped_column(String(100), index=True)
@@ -542,11 +515,10 @@ class ReviewRow(Base):
     alarm_at: Mapped[float | None]
 
 
-class ReviewItem(Base):
+class ReviewItem(Base, table="review_items"):
     """A pair that a review may hand out: the ``place``-th of its kind (``stratum``) in random order, the ``draw``-th of
     the review."""
 
-    __tablename__ = "review_items"
     __table_args__ = (Index("ix_review_items_review_draw", "review_id", "draw"),)
     id: Mapped[str] = mapped_column(String(32), primary_key=True)
     review_id: Mapped[str] = mapped_column(String(32), ForeignKey("reviews.id", ondelete="CASCADE"))
@@ -566,10 +538,9 @@ class ReviewItem(Base):
     held_until: Mapped[float | None]
 
 
-class ReviewJudgement(Base):
+class ReviewJudgement(Base, table="review_judgements"):
     """What one reviewer said of one item; ``number`` 1 counts."""
 
-    __tablename__ = "review_judgements"
     item_id: Mapped[str] = mapped_column(
         String(32), ForeignKey("review_items.id", ondelete="CASCADE"), primary_key=True
     )
@@ -580,10 +551,9 @@ class ReviewJudgement(Base):
     at: Mapped[float]
 
 
-class OutcomeRow(Base):
+class OutcomeRow(Base, table="outcomes"):
     """An outcome that nobody drew: what became of a pair, as the caller learned it elsewhere."""
 
-    __tablename__ = "outcomes"
     id: Mapped[int] = mapped_column(Serial, primary_key=True, autoincrement=True)
     model: Mapped[str] = mapped_column(String(100), index=True)
     left_ref: Mapped[str] = mapped_column(ByteText, index=True)

@@ -16,7 +16,7 @@ from sqlalchemy import select, text
 
 from pairmark import migrations
 from pairmark.service import postgres
-from pairmark.service.db import Database, read_page
+from pairmark.service.db import Database, read_rows
 from pairmark.service.errors import InvalidInput, NotReady, SchemaMismatch, StorageFailed
 from pairmark.service.galleries.segments import GalleryDisk
 from pairmark.service.tables import Base, CalibrationRow, DatasetName, Revision
@@ -62,7 +62,7 @@ def test_rows_of_one_instant_come_once_each_on_their_pages(database: Database, n
     order = CalibrationRow.created_at, CalibrationRow.id
     with database.read() as session:
         for _ in range(3):
-            rows, cursor = read_page(
+            rows, cursor = read_rows(
                 session, select(CalibrationRow), order, 2, cursor, newest_first=newest_first
             )
             seen += "".join(row.id for row in rows)

@@ -118,9 +118,8 @@ class AuditLog:
         if since is not None:
             query = query.where(table.at >= since)
         with self._db.read() as session:
-            rows, following = read_page(session, query, (table.id,), limit, cursor, newest_first=True)
-        items = [AuditEntry.model_validate(row) for row in rows]
-        return Page[AuditEntry](items=items, next_cursor=following)
+            make, order = AuditEntry.model_validate, (table.id,)
+            return read_page(session, Page[AuditEntry], make, query, order, limit, cursor, newest_first=True)
 
     def note(self, action: str, resource: str, facts: Mapping[str, Any]) -> int:
         """Append what changes nothing, such as a decision, committed when this returns; returns the entry's number."""

@@ -119,12 +119,6 @@ def revoke(key_id: Annotated[str, typer.Argument(help="The id that `keys list` s
     output.show({"revoked": key_id}, f"revoked {key_id}")
 
 
-def has_active_key(config: Settings) -> bool:
-    """Whether a key exists that was not revoked."""
-    with opened_keys(config, prepare=False) as key_store:
-        return any(entry.revoked_at is None for entry in key_store.list())
-
-
 @contextmanager
 def opened_keys(config: Settings, *, prepare: bool = True) -> Iterator[Keys]:
     """The keys of the settings' database, which is migrated first unless it is to be taken as it is."""

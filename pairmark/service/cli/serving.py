@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pairmark.service.cli import output
-from pairmark.service.cli.operating import has_active_key, opened_keys
+from pairmark.service.cli.operating import opened_keys
 from pairmark.service.cli.options import Commands, migrate_embedded, prepare_database, settings
 
 if TYPE_CHECKING:
@@ -152,14 +152,15 @@ def _go_on_in_the_background(listener: socket.socket, url: str, log: Path) -> No
 
 def _require_a_key(config: Settings, host: str, wait: float) -> None:
     deadline = time.monotonic() + wait
-    while not has_active_key(config):
-        if time.monotonic() >= deadline:
-            output.complain(
-                f"refusing to listen on {host}: no API key exists, so anybody who reaches it could do anything. "
-                "Create one with `pairmark keys create --scope admin`, or listen on 127.0.0.1"
-            )
-            raise typer.Exit(1)
-        time.sleep(0.5)
+    with opened_keys(config, prepare=False) as key_store:
+        while all(entry.revoked_at is not None for entry in key_store.list()):
+            if time.monotonic() >= deadline:
+                output.complain(
+                    f"refusing to listen on {host}: no API key exists, so anybody who reaches it could do anything. "
+                    "Create one with `pairmark keys create --scope admin`, or listen on 127.0.0.1"
+                )
+                raise typer.Exit(1)
+            time.sleep(0.5)
 
 
 def _when_stdin_closes(do: Callable[[], None]) -> None:

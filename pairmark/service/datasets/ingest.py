@@ -158,8 +158,9 @@ class Datasets:
             (DatasetRow.created_at, DatasetRow.id),
         )
         with self._db.read() as session:
-            rows, following = read_page(session, query, order, limit, cursor or None, newest_first=True)
-        return Page[DatasetOut](items=[dataset_out(row) for row in rows], next_cursor=following)
+            return read_page(
+                session, Page[DatasetOut], dataset_out, query, order, limit, cursor or None, newest_first=True
+            )
 
     def delete(self, reference: str) -> DatasetOut:
         """Delete a version and its data; returns what it was. `Conflict` when a job that waits or runs reads it."""

@@ -17,7 +17,7 @@ from sqlalchemy import ARRAY, ColumnElement, Text, and_, any_, delete, func, ins
 from sqlalchemy.orm import InstrumentedAttribute, Session, load_only
 
 from pairmark.models.core.arrays import Float32
-from pairmark.service.db import execute_change, name_filter, read_page
+from pairmark.service.db import execute_change, name_filter, read_rows
 from pairmark.service.errors import DamagedRow
 from pairmark.service.galleries.rows import ItemForm, Rows, StoredRows, spellings, subject_spellings
 from pairmark.service.names import VisibleNames
@@ -63,7 +63,7 @@ def page(
 ) -> tuple[list[GalleryRow], str | None]:
     """Galleries of these names, by name."""
     query = select(GalleryRow).where(name_filter(names, GalleryRow.name))
-    rows, following = read_page(session, query, (GalleryRow.name,), limit, cursor)
+    rows, following = read_rows(session, query, (GalleryRow.name,), limit, cursor)
     return [_checked_row(row) for row in rows], following
 
 

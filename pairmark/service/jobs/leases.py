@@ -18,7 +18,7 @@ from sqlalchemy.orm import Session, aliased
 
 from pairmark.schemas.jobs import EvaluationRequest, Task, WorkerOut
 from pairmark.service.audit.log import record, record_recovery
-from pairmark.service.db import Database, execute_change
+from pairmark.service.db import Database, execute_change, insert_into
 from pairmark.service.errors import (
     Fenced,
     NotReady,
@@ -81,8 +81,7 @@ class Leases:
     """
 
     def __init__(self, db: Database, settings: Settings) -> None:
-        self._db = db
-        self._settings = settings
+        self._db, self._settings = db, settings
 
     def claim(self, worker: str, job_id: str | None = None) -> Claim | None:
         """Take the oldest waiting job (or ``job_id`` alone), or one whose worker fell silent; none when there is
@@ -381,10 +380,9 @@ def add_event(session: Session, job_id: str, event: str, data: dict[str, Any], n
 
 def _mark_worker(session: Session, name: str, job_id: str | None, now: float) -> None:
     """Note that a worker is alive, and the job it runs."""
-    heartbeat = update(WorkerRow).where(WorkerRow.name == name[:200]).values(seen_at=now, job_id=job_id)
-    if not execute_change(session, heartbeat):
-        new = {"name": name[:200], "started_at": now, "seen_at": now, "job_id": job_id}
-        session.execute(insert(WorkerRow).values(**new))
+    seen = {"seen_at": now, "job_id": job_id}
+    new = insert_into(session, WorkerRow).values(name=name[:200], started_at=now, **seen)
+    session.execute(new.on_conflict_do_update(index_elements=["name"], set_=seen))
 
 
 def persist(db: Database, work: Callable[[Session], T]) -> T:
@@ -422,9 +420,7 @@ class Progress:
     """Progress of one attempt, whose ``stages`` say where each begins and ends on the job's way from 0 to 1."""
 
     def __init__(self, leases: Leases, claim: Claim, stages: Mapping[str, tuple[float, float]]) -> None:
-        self._stages = stages
-        self._leases = leases
-        self._claim = claim
+        self._leases, self._claim, self._stages = leases, claim, stages
         self._stage = "starting"
         self._written_at = 0.0
         self._event_at = -1.0

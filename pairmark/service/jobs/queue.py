@@ -11,22 +11,13 @@ from sqlalchemy.orm import Session
 from pairmark.schemas.base import Page
 from pairmark.schemas.jobs import JobEventOut, JobOut, JobState
 from pairmark.service.audit.log import record
-from pairmark.service.db import Database, name_filter, read_page
+from pairmark.service.db import Database, name_filter, read_rows
 from pairmark.service.errors import Conflict, RateLimited, UnknownJob
 from pairmark.service.jobs.leases import Leases, add_event
 from pairmark.service.names import EVERY_NAME, VisibleNames, tenant_of
 from pairmark.service.scheduling import current_owner, note_limit
 from pairmark.service.settings import Settings
 from pairmark.service.tables import JobAttempt, JobEvent, JobRow
-
-
-@dataclass(frozen=True, kw_only=True)
-class Once:
-    """An idempotency key, and the digest of the request that it came with."""
-
-    key: str
-    request_sha256: str
-
 
 START_ONE = "queued jobs wait until one is started with `pairmark worker`, or `pairmark serve --with-worker`"
 _UNATTENDED = f"no worker is alive: {START_ONE}"
@@ -62,10 +53,10 @@ class JobQueue:
         self._db, self._settings = db, settings
         self.leases = Leases(db, settings)
 
-    def enqueue(self, prepare: Callable[[Session], JobRow], once: Once | None = None) -> JobOut:
+    def enqueue(self, prepare: Callable[[Session], JobRow], once: tuple[str, str] | None = None) -> JobOut:
         """Queue a job of any kind, which ``prepare`` checks and makes in the transaction that queues it; the one way
-        in. With ``once``, the same key and request give the job that they made before; `Conflict` when the key was used
-        for another one. `RateLimited` when ``max_queued_jobs`` wait already.
+        in. With ``once``, an idempotency key and its request's digest, the same two give the job that they made before;
+        `Conflict` when the key was used for another one. `RateLimited` when ``max_queued_jobs`` wait already.
 
         ``prepare`` gives a row that says what is to be done, whose dataset and params were checked; a ``message`` is
         what its owner should know before it runs.
@@ -75,7 +66,7 @@ class JobQueue:
             # another.
             if not self._db.is_sqlite:
                 session.execute(select(func.pg_advisory_xact_lock(_SUBMIT_LOCK)))
-            earlier = None if once is None else self._earlier(session, once)
+            earlier = None if once is None else self._earlier(session, *once)
             if earlier is not None:
                 return earlier
             row, owner, limit = prepare(session), current_owner(), self._settings.max_queued_jobs
@@ -90,7 +81,7 @@ class JobQueue:
             row.id, row.owner, row.state = secrets.token_hex(16), owner, "queued"
             row.created_at = self._db.now(session)
             if once is not None:
-                row.idempotency_key, row.request_sha256 = once.key, once.request_sha256
+                row.idempotency_key, row.request_sha256 = once
             session.add(row)
             session.flush()
             facts = {name: getattr(row, name) for name in ("task", "learner", "dataset", "model")}
@@ -98,11 +89,11 @@ class JobQueue:
             record(session, row.created_at, "job.submit", where, after=facts, tenant=tenant)
             return job_out(row, [], unattended=not self.leases.alive(session))
 
-    def _earlier(self, session: Session, once: Once) -> JobOut | None:
-        row = session.scalar(select(JobRow).where(JobRow.idempotency_key == once.key))
+    def _earlier(self, session: Session, key: str, request_sha256: str) -> JobOut | None:
+        row = session.scalar(select(JobRow).where(JobRow.idempotency_key == key))
         if row is None:
             return None
-        if row.request_sha256 != once.request_sha256:
+        if row.request_sha256 != request_sha256:
             raise Conflict(
                 "this Idempotency-Key was used for another request; use a new key for a new job",
                 field="Idempotency-Key",
@@ -131,7 +122,7 @@ class JobQueue:
         if state is not None:
             query = query.where(JobRow.state == state)
         with self._db.read() as session:
-            rows, following = read_page(session, query, order, limit, cursor, newest_first=True)
+            rows, following = read_rows(session, query, order, limit, cursor, newest_first=True)
             return Page[JobOut](items=self._jobs_out(session, rows), next_cursor=following)
 
     def _jobs_out(self, session: Session, rows: Sequence[JobRow]) -> list[JobOut]:

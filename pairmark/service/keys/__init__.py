@@ -257,9 +257,8 @@ class Keys:
         if tenant is not None:
             query = query.where(ApiKey.tenant == tenant)
         with self._db.read() as session:
-            rows, following = read_page(session, query, (ApiKey.created_at, ApiKey.id), limit, cursor)
-            items = [KeyOut.model_validate(row) for row in rows]
-        return Page[KeyOut](items=items, next_cursor=following)
+            make, order = KeyOut.model_validate, (ApiKey.created_at, ApiKey.id)
+            return read_page(session, Page[KeyOut], make, query, order, limit, cursor)
 
     def revoke(self, key_id: str, *, tenant: str | None = None) -> KeyOut:
         """Make a key useless from now on, with its sessions; revoking it again changes nothing. ``tenant`` : only a key

@@ -170,9 +170,16 @@ class Links:
         """Link jobs, newest first."""
         query, order = WITH_STATE.where(name_filter(names, LinkRow.name)), (LinkRow.created_at, LinkRow.id)
         with self._db.read() as session:
-            rows, following = read_page(session, query, order, limit, cursor, newest_first=True)
-            items = [_out(session, link, state) for link, state in rows]
-        return Page[LinksOut](items=items, next_cursor=following)
+            return read_page(
+                session,
+                Page[LinksOut],
+                lambda found: _out(session, *found),
+                query,
+                order,
+                limit,
+                cursor,
+                newest_first=True,
+            )
 
     def listed(self, kind: type[P], link_id: str, limit: int, cursor: str | None, names: VisibleNames) -> P:
         """A page of changes in their order, or of entities in that of their first records."""

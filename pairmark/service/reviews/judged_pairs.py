@@ -33,8 +33,7 @@ class JudgedPairs:
     """Makes datasets of pairs that people judged, as far as their sides are kept: they train, and calibrate nothing."""
 
     def __init__(self, db: Database, datasets: Datasets) -> None:
-        self._db = db
-        self._datasets = datasets
+        self._db, self._datasets = db, datasets
 
     def of_review(self, review_id: str, request: JudgedDatasetRequest) -> DatasetOut:
         """The judged pairs of a review; what nobody could tell is left out."""

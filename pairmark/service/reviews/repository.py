@@ -18,7 +18,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import Session
 
-from pairmark.service.db import execute_change, insert_into, name_filter, read_page
+from pairmark.service.db import execute_change, insert_into, name_filter, read_rows
 from pairmark.service.names import EVERY_NAME, VisibleNames
 from pairmark.service.tables import (
     DecisionCount,
@@ -168,7 +168,7 @@ def page(
     statement, order = select(ReviewRow), (ReviewRow.created_at, ReviewRow.id)
     if models != EVERY_NAME:
         statement = statement.where(name_filter(models, ReviewRow.model))
-    return read_page(session, statement, order, limit, cursor, newest_first=True)
+    return read_rows(session, statement, order, limit, cursor, newest_first=True)
 
 
 def add_items(session: Session, items: Sequence[Mapping[str, Any]]) -> None:

@@ -219,11 +219,16 @@ class Calibrations:
             .where(name_filter(names, func.coalesce(ModelRow.name, row.name)))
         )
         with self._versions.db.read() as session:
-            rows, following = read_page(
-                session, query, (row.created_at, row.id), limit, cursor, newest_first=True
+            return read_page(
+                session,
+                Page[CalibrationOut],
+                lambda found: calibration_out(*found),
+                query,
+                (row.created_at, row.id),
+                limit,
+                cursor,
+                newest_first=True,
             )
-        items = [calibration_out(calibration, model) for calibration, model in rows]
-        return Page[CalibrationOut](items=items, next_cursor=following)
 
     def score_dataset(
         self,

@@ -108,8 +108,7 @@ class Reports:
     another."""
 
     def __init__(self, versions: VersionStore, calibrations: Calibrations) -> None:
-        self._versions = versions
-        self._calibrations = calibrations
+        self._versions, self._calibrations = versions, calibrations
         self._promises: BoundedCache[str, list[PromisedRate]] = BoundedCache(256)
 
     def roc(self, name: str, version: int, points: int | None = None) -> RocOut:

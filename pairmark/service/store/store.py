@@ -15,7 +15,7 @@ services, `Reports` says what is known of it.
 """
 
 from collections.abc import Iterable
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
@@ -44,7 +44,6 @@ from pairmark.service.names import (
     ModelRef,
     VisibleNames,
     checked_alias,
-    checked_name,
     parse_ref,
 )
 from pairmark.service.settings import Settings
@@ -117,7 +116,6 @@ class ModelStore(VersionStore):
         only_from : the version that the alias must stand at to be moved, 0 for nowhere; None moves it in any case.
         reason : why the alias is moved, for its history.
         """
-        checked_name(name, "model")
         # Held first: from here on the collector waits for this transaction and does not take the files for unused.
         hold(session, self.blobs, *_blobs_of(new, [] if calibration is None else [calibration]))
         now = self.db.now(session)
@@ -162,9 +160,8 @@ class ModelStore(VersionStore):
         if contains:
             query = query.where(ModelRow.name.icontains(contains, autoescape=True))
         with self.db.read() as session:
-            rows, following = read_page(session, query, (ModelRow.name,), limit, cursor)
-            items = [self._model_out(session, row) for row in rows]
-        return Page[ModelOut](items=items, next_cursor=following)
+            make, order = partial(self._model_out, session), (ModelRow.name,)
+            return read_page(session, Page[ModelOut], make, query, order, limit, cursor)
 
     def model(self, name: str) -> ModelOut:
         """A model with its aliases and newest versions, or `UnknownModel`."""
@@ -216,10 +213,10 @@ class ModelStore(VersionStore):
         with self.db.read() as session:
             model = self.model_row(session, name)
             query, order = versions_of(model.id), (ModelVersion.version,)
-            rows, following = read_page(session, query, order, limit, cursor, newest_first=True)
-            aliases = aliases_of(session, model.id)
-        items = [version_summary(row, aliases) for row in rows]
-        return Page[VersionSummary](items=items, next_cursor=following)
+            make = partial(version_summary, aliases=aliases_of(session, model.id))
+            return read_page(
+                session, Page[VersionSummary], make, query, order, limit, cursor, newest_first=True
+            )
 
     def version(self, name: str, version: int) -> VersionOut:
         """Everything about a version, or `UnknownModel`."""
@@ -339,9 +336,10 @@ class ModelStore(VersionStore):
             model = self.model_row(session, name)
             self.alias_row(session, model, alias)
             moves = select(AliasChange).where(AliasChange.model_id == model.id, AliasChange.alias == alias)
-            rows, following = read_page(session, moves, (AliasChange.id,), limit, cursor, newest_first=True)
-        items = [AliasChangeOut.model_validate(row) for row in rows]
-        return Page[AliasChangeOut](items=items, next_cursor=following)
+            make, order = AliasChangeOut.model_validate, (AliasChange.id,)
+            return read_page(
+                session, Page[AliasChangeOut], make, moves, order, limit, cursor, newest_first=True
+            )
 
     def overlap(self, name: str, version: int, data: LabelledData) -> OverlapOut | None:
         """How much of a dataset the version was trained on, None when that was not kept; `CalibrationOverlap` when it
@@ -366,8 +364,6 @@ class ModelStore(VersionStore):
     ) -> tuple[str, int]:
         """Register the version that an exported file holds, verified, under its own or another name; returns name and
         number. `InvalidInput` or `TooLarge` when it is not a whole, unchanged export within bounds."""
-        if name is not None:
-            checked_name(name, "model")
         with import_version(self, file, name) as imported, self.db.write() as session:
             return imported[0], self.register(session, *imported, promote=promote, actor=actor).version
 

@@ -54,8 +54,7 @@ class SubjectCalibrations:
     """Finds and makes calibrations of classes of subjects (all blocking)."""
 
     def __init__(self, versions: VersionStore, calibrations: Calibrations) -> None:
-        self._versions = versions
-        self._calibrations = calibrations
+        self._versions, self._calibrations = versions, calibrations
         self._lock = threading.Lock()
         self._refused: BoundedCache[tuple[str, SubjectClass], UnsupportedRate] = BoundedCache(KEPT_REFUSALS)
 

@@ -113,9 +113,7 @@ class VersionStore:
     """Rows and fitted learners by name; errors that say what there is instead."""
 
     def __init__(self, db: Database, blobs: Blobs, settings: Settings) -> None:
-        self.db = db
-        self.blobs = blobs
-        self.settings = settings
+        self.db, self.blobs, self.settings = db, blobs, settings
 
     def row(self, name: str, version: int) -> ModelVersion:
         """The version's row, or `UnknownModel`."""

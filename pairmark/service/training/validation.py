@@ -23,7 +23,7 @@ from pairmark.service.datasets.guarantees import (
 )
 from pairmark.service.datasets.ingest import dataset_of, dataset_out
 from pairmark.service.errors import ChooseProtocol, InvalidInput, UnknownLearner
-from pairmark.service.jobs.queue import JobQueue, Once
+from pairmark.service.jobs.queue import JobQueue
 from pairmark.service.names import EVERY_NAME, PRODUCTION, VisibleNames, checked_alias, checked_name
 from pairmark.service.settings import Settings
 from pairmark.service.tables import JobRow
@@ -306,11 +306,7 @@ class TrainingQueue(JobQueue):
             raise InvalidInput(
                 "Idempotency-Key: expected 1 to 200 printable characters", field="Idempotency-Key"
             )
-        once = (
-            None
-            if idempotency_key is None
-            else Once(key=_tenant_key(idempotency_key, names), request_sha256=_digest(request))
-        )
+        once = None if idempotency_key is None else (_tenant_key(idempotency_key, names), _digest(request))
 
         def prepare(session: Session) -> JobRow:
             dataset, unlabelled, strangers = (

@@ -15,12 +15,11 @@ from urllib.parse import urlsplit
 
 from prometheus_client import Counter
 from sqlalchemy import delete, func, select, update
-from sqlalchemy.exc import IntegrityError
 
 from pairmark.schemas.admin import NewWebhook, WebhookOut, WebhookRequest
 from pairmark.schemas.base import Page
 from pairmark.service.audit.log import record
-from pairmark.service.db import Database, execute_change, read_page
+from pairmark.service.db import Database, execute_change, insert_into, read_page
 from pairmark.service.errors import Conflict, InvalidInput, PairmarkError, UnknownWebhook
 from pairmark.service.settings import Settings
 from pairmark.service.tables import ServiceSecret, WebhookDelivery, WebhookRow
@@ -78,9 +77,8 @@ class Webhooks:
         """Webhooks, oldest first."""
         order = WebhookRow.created_at, WebhookRow.id
         with self._db.read() as session:
-            rows, following = read_page(session, select(WebhookRow), order, limit, cursor)
-            items = [WebhookOut.model_validate(row) for row in rows]
-        return Page[WebhookOut](items=items, next_cursor=following)
+            make = WebhookOut.model_validate
+            return read_page(session, Page[WebhookOut], make, select(WebhookRow), order, limit, cursor)
 
     def delete(self, webhook_id: str) -> None:
         """Delete a webhook with its deliveries, or `UnknownWebhook`."""
@@ -206,13 +204,10 @@ def service_secret(db: Database) -> bytes:
         row = session.get(ServiceSecret, _ROW)
     if row is not None:
         return row.value
-    try:
-        with db.write() as session:
-            session.add(ServiceSecret(id=_ROW, value=secrets.token_bytes(32)))
-    except IntegrityError:
-        # Another process made it meanwhile.
-        pass
-    with db.read() as session:
+    with db.write() as session:
+        # Another process may make it meanwhile.
+        new = insert_into(session, ServiceSecret).values(id=_ROW, value=secrets.token_bytes(32))
+        session.execute(new.on_conflict_do_nothing())
         return session.get_one(ServiceSecret, _ROW).value
 
 
