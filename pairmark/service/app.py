@@ -198,7 +198,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     services: Services = app.state.services
     app.state.closing = asyncio.Event()
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(HELPERS, thread_name_prefix="helper"))
-    await asyncio.to_thread(services.database.await_schema, START_PATIENCE_S)
+    await asyncio.to_thread(services.database.wait, START_PATIENCE_S, for_tables=True)
     await services.runtime.catalogue.refreshed()
     warming = asyncio.create_task(_warm(app)) if app.state.warm else None
     upkeep = asyncio.create_task(keep_galleries(services)) if app.state.warm else None

@@ -8,7 +8,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -141,26 +141,21 @@ class Database:
         if not self.is_sqlite:
             return True
         deadline = time.monotonic() + seconds
-        # Not within a transaction, which the engine's own connections begin.
         try:
-            connection = self.engine.raw_connection()
-        except OperationalError:
-            return False
-        try:
-            while True:
-                cursor = connection.cursor()
-                cursor.execute("PRAGMA busy_timeout=1000")
-                busy = cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
-                cursor.execute(f"PRAGMA busy_timeout={self._busy_ms}")
-                cursor.close()
-                if not busy or time.monotonic() > deadline:
-                    return not busy
-                time.sleep(0.02)
-        except sqlite3.Error:
+            # Not within a transaction, which the engine's own connections begin.
+            with closing(self.engine.raw_connection()) as connection:
+                while True:
+                    cursor = connection.cursor()
+                    cursor.execute("PRAGMA busy_timeout=1000")
+                    busy = cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+                    cursor.execute(f"PRAGMA busy_timeout={self._busy_ms}")
+                    cursor.close()
+                    if not busy or time.monotonic() > deadline:
+                        return not busy
+                    time.sleep(0.02)
+        except (OperationalError, sqlite3.Error):
             # A full or failing disk: what was deleted is deleted, but stays in the log until there is space.
             return False
-        finally:
-            connection.close()
 
     def upgrade(self, target: str = migrations.HEAD) -> None:
         """Bring the schema to a revision, by default the newest. Safe to call from several processes at once."""
@@ -169,16 +164,12 @@ class Database:
             return
         if revision is not None:
             self._check_known(revision)
-        with _in_our_words():
-            self._migrate(target)
-
-    def _migrate(self, target: str) -> None:
         from alembic import command
         from alembic.config import Config
 
         config = Config()
         config.set_main_option("script_location", str(Path(migrations.__file__).parent))
-        with self.schema_change() as connection:
+        with _in_our_words(), self.schema_change() as connection:
             if not self.is_sqlite:
                 connection.execute(text("SELECT pg_advisory_xact_lock(7261947)"))
             config.attributes["connection"] = connection
@@ -248,29 +239,29 @@ class Database:
         part = target.with_name(f".{target.name}.{os.getpid()}.part")
         part.unlink(missing_ok=True)
         revision = self.revision()
-        source = self.engine.raw_connection()
         try:
-            copy = sqlite3.connect(part)
-            try:
+            with closing(self.engine.raw_connection()) as source, closing(sqlite3.connect(part)) as copy:
                 source.driver_connection.backup(copy)  # type: ignore[union-attr]
                 row = copy.execute("SELECT version_num FROM alembic_version").fetchone()
-            finally:
-                copy.close()
             if row == (revision,):
                 part.replace(target)
         except (OSError, sqlite3.Error) as error:
             raise StorageFailed(f"the database could not be copied to {target}: {error}") from error
         finally:
-            source.close()
             part.unlink(missing_ok=True)
 
-    def wait(self, seconds: float) -> None:
-        """Wait, for at most ``seconds``, until the database answers."""
-        _until_ready(self.revision, seconds)
-
-    def await_schema(self, seconds: float) -> None:
-        """Wait, for at most ``seconds``, for a server and its tables, which another process may still be making."""
-        _until_ready(self.check_schema, seconds)
+    def wait(self, seconds: float, *, for_tables: bool = False) -> None:
+        """Wait, for at most ``seconds``, until the database answers and, with ``for_tables``, has its tables, which
+        another process may still be making."""
+        deadline = time.monotonic() + seconds
+        while True:
+            try:
+                (self.check_schema if for_tables else self.revision)()
+                return
+            except NotReady:
+                if time.monotonic() >= deadline:
+                    raise
+            time.sleep(0.5)
 
     def __enter__(self) -> Self:
         return self
@@ -287,18 +278,6 @@ class Database:
         # The pool that would keep it is gone, and with it whoever would close it.
         if self._closed:
             record.close()
-
-
-def _until_ready(check: Callable[[], object], seconds: float) -> None:
-    deadline = time.monotonic() + seconds
-    while True:
-        try:
-            check()
-            return
-        except NotReady:
-            if time.monotonic() >= deadline:
-                raise
-        time.sleep(0.5)
 
 
 def execute_change(session: Session, statement: Update | Delete) -> int:

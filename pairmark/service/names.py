@@ -151,10 +151,7 @@ def parse_ref(text: str) -> ModelRef:
 
 def split_ref(text: str) -> tuple[str, str, str]:
     """Name, ``@``, ``:`` or nothing, and what comes after it; nothing is checked."""
-    for mark in ("@", ":"):
-        if mark in text:
-            return text.partition(mark)
-    return text, "", ""
+    return text.partition("@" if "@" in text else ":")
 
 
 def name_of(text: str) -> str:

@@ -283,14 +283,10 @@ def _copy_sqlite(db: Database, copy: Path) -> tuple[float, set[str]]:
     with db.read() as session:
         made_at = db.now(session)
     db.copy_to(copy)
-    copied = Database(f"sqlite:///{copy}")
-    try:
-        with copied.write() as session:
-            for table in _MOMENTARY:
-                session.execute(delete(table))
-            keys = all_named_blobs(session)
-    finally:
-        copied.dispose()
+    with Database(f"sqlite:///{copy}") as copied, copied.write() as session:
+        for table in _MOMENTARY:
+            session.execute(delete(table))
+        keys = all_named_blobs(session)
     with closing(sqlite3.connect(copy)) as connection:
         connection.execute("PRAGMA journal_mode=DELETE")
         connection.execute("VACUUM")
@@ -398,9 +394,8 @@ def restore(
             # 2. Then the rows, which appear at once. SQLite's copy is upgraded and its keys are revoked before; on
             # PostgreSQL that follows.
             if db.is_sqlite:
-                restored = Database(f"sqlite:///{copy}")
-                revoked, new_key = _finish_restore(restored, manifest, keys)
-                restored.dispose()
+                with Database(f"sqlite:///{copy}") as restored:
+                    revoked, new_key = _finish_restore(restored, manifest, keys)
                 with (
                     closing(sqlite3.connect(copy)) as read,
                     closing(sqlite3.connect(str(db.url.database))) as to,

@@ -6,7 +6,7 @@ import shlex
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -324,7 +324,8 @@ def train(
             output.say(
                 f"about {job['budget_seconds']:g} s of comparing and fitting; calibrating and measuring come on top"
             )
-        with _worker_for(submitted["id"], url), output.progress_bar("training") as progress:
+        running = nullcontext() if url else _worker_for(submitted["id"])
+        with running, output.progress_bar("training") as progress:
             try:
                 job_done = client.wait(
                     submitted["id"], progress=progress, waiting=output.say if url else lambda _: None
@@ -431,11 +432,8 @@ def _submit(client: Client, job: dict[str, Any]) -> JobOut:
 
 
 @contextmanager
-def _worker_for(job_id: str, url: str | None) -> Iterator[None]:
+def _worker_for(job_id: str) -> Iterator[None]:
     """Without a service: a worker in this process for that one job, unless another one was quicker."""
-    if url:
-        yield
-        return
     from pairmark.service.worker import Worker
 
     stop = threading.Event()

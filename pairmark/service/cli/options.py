@@ -263,7 +263,7 @@ def prepare_database(config: Settings, wait: float = 0.0) -> None:
         if database.is_sqlite:
             migrate_embedded(database)
         else:
-            database.await_schema(wait)
+            database.wait(wait, for_tables=True)
 
 
 def migrate_embedded(database: Database) -> None:

@@ -17,7 +17,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -88,7 +88,7 @@ def serve(
     if detach:
         _go_on_in_the_background(listener, url, (config.home / "serve.log").absolute())
     threading.Thread(target=announce, args=(listener, url), daemon=True).start()
-    with worker_beside(with_worker):
+    with worker_beside() if with_worker else nullcontext():
         answer(listener, workers)
 
 
@@ -190,12 +190,11 @@ def listen(host: str, port: int) -> socket.socket:
         # Listening this early, requests that come during the start wait instead of being refused.
         listener = socket.create_server((host, port), family=family, backlog=2048, dualstack_ipv6=dual)
     except OSError as error:
-        if error.errno == errno.EADDRINUSE:
-            output.complain(
-                f"port {port} on {host} is taken: stop what listens there, or choose another with --port"
-            )
-        else:
-            output.complain(f"cannot listen on {host} port {port}: {error.strerror or error}")
+        output.complain(
+            f"port {port} on {host} is taken: stop what listens there, or choose another with --port"
+            if error.errno == errno.EADDRINUSE
+            else f"cannot listen on {host} port {port}: {error.strerror or error}"
+        )
         raise typer.Exit(1) from error
     listener.set_inheritable(True)
     return listener
@@ -275,12 +274,9 @@ WORKER_GRACE_S = 30.0
 
 
 @contextmanager
-def worker_beside(enabled: bool) -> Iterator[None]:
+def worker_beside() -> Iterator[None]:
     """A training worker that is started again when it ends, and ends when this process does, even when this one is
     killed."""
-    if not enabled:
-        yield
-        return
     stop = threading.Event()
     keeper = threading.Thread(target=_keep_worker, args=(stop,), name="worker-keeper", daemon=True)
     keeper.start()

@@ -108,11 +108,10 @@ class LabelledData:
 
         Two datasets overlap where their digests do: use `numpy.isin`.
         """
-        digests = np.empty(len(self), dtype="S16")
         if self.schema is not None:
-            for row, cells in enumerate(self.X):
-                digests[row] = hashlib.blake2b(repr(tuple(cells)).encode(), digest_size=16).digest()
-            return digests
+            bodies = (repr(tuple(cells)).encode() for cells in self.X)
+            return np.array([hashlib.blake2b(body, digest_size=16).digest() for body in bodies], dtype="S16")
+        digests = np.empty(len(self), dtype="S16")
         # Dense rows are hashed as sparse ones, without zeros: a row has one digest, whatever format it came in.
         width = np.int64(self.n_features).tobytes()
         for start in range(0, len(self), _ROWS):

@@ -258,10 +258,8 @@ class Npz:
 def row_blocks(X: NDArray[Any] | csr_array) -> Iterator[tuple[int, Any]]:
     """(first row, rows) in blocks of a few million numbers."""
     rows, width = X.shape
-    if isinstance(X, np.ndarray):
-        step = max(1, _CELLS // max(1, width))
-    else:
-        step = max(1, int(_CELLS * rows / max(1, X.nnz)))
+    numbers = rows * width if isinstance(X, np.ndarray) else X.nnz
+    step = max(1, _CELLS * rows // max(1, numbers))
     for start in range(0, rows, step):
         yield start, X[start : start + step]
 

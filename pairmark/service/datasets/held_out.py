@@ -109,9 +109,8 @@ def stranger_rows(
             "person, picked without looking at the others",
             field=field,
         )
-    rows = np.arange(len(strangers), dtype=np.int64)
-    if strangers.y is not None:
-        rows = np.sort(np.unique(np.asarray(strangers.y), return_index=True)[1])
+    owners = np.arange(len(strangers)) if strangers.y is None else np.asarray(strangers.y)
+    rows = np.sort(np.unique(owners, return_index=True)[1])
     rows = np.sort(rows[np.unique(strangers.row_hashes[rows], return_index=True)[1]])
     if labeled is None:
         return rows

@@ -3,7 +3,7 @@
 import csv
 import io
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from starlette.datastructures import UploadFile
 
@@ -21,14 +21,6 @@ from pairmark.service.reviews.reviews import existing_review, known_model_id
 MOST_PAIRS: Final = 100_000
 
 
-class JudgedPair(NamedTuple):
-    """Two sides as they were sent, and what was said of them."""
-
-    left: Any
-    right: Any
-    same: bool
-
-
 class JudgedPairs:
     """Makes datasets of pairs that people judged, as far as their sides are kept: they train, and calibrate nothing."""
 
@@ -41,7 +33,7 @@ class JudgedPairs:
             review = existing_review(session, review_id)
             rows, columns = repository.judged_items(session, review_id), review.source.get("columns")
         pairs = [
-            JudgedPair(row.sides["left"], row.sides["right"], row.same)
+            (row.sides["left"], row.sides["right"], row.same)
             for row in rows
             if row.sides is not None and row.same is not None
         ]
@@ -52,18 +44,18 @@ class JudgedPairs:
         with self._db.read() as session:
             model_id = known_model_id(session, request.model)
             rows = repository.outcomes_with_sides(session, request.model, model_id, MOST_PAIRS)
-        pairs = [JudgedPair(sides["left"], sides["right"], same) for sides, same in rows]
+        pairs = [(sides["left"], sides["right"], same) for sides, same in rows]
         return self._add_dataset(request.name, pairs)
 
     def _add_dataset(
-        self, name: str, pairs: Sequence[JudgedPair], columns: dict[str, str] | None = None
+        self, name: str, pairs: Sequence[tuple[Any, Any, bool]], columns: dict[str, str] | None = None
     ) -> DatasetOut:
         if not pairs:
             raise InvalidInput(
                 "there is no judged pair whose sides are kept; expected some. A model's policy keeps sides with "
                 '{"reviews": {"sides": true}}'
             )
-        rows = [side for pair in pairs for side in (pair.left, pair.right)]
+        rows = [side for left, right, _ in pairs for side in (left, right)]
         if (
             len({type(row) for row in rows}) > 1
             or len({len(row) for row in rows if isinstance(row, list)}) > 1
@@ -74,7 +66,7 @@ class JudgedPairs:
         records = isinstance(rows[0], dict)
         cells = rows if records else [{f"x{at}": cell for at, cell in enumerate(row)} for row in rows]
         lines = (
-            {"left": 2 * at, "right": 2 * at + 1, "same": int(pair.same)} for at, pair in enumerate(pairs)
+            {"left": 2 * at, "right": 2 * at + 1, "same": int(same)} for at, (*_, same) in enumerate(pairs)
         )
         return self._datasets.add(
             UploadFile(_table(cells), filename="points.csv"),

@@ -97,7 +97,12 @@ class Calibrations:
         main = dataset or strangers
         if main is None:
             raise InvalidInput("dataset is missing; expected a dataset, or strangers", field="dataset")
-        self._refuse_chosen(main)
+        if self.datasets.get(main).chosen:
+            raise InvalidInput(
+                f"the pairs of {main} were chosen by looking at them: they may train, and calibrate nothing. "
+                "Expected a dataset of pairs or people that nobody chose",
+                field="dataset",
+            )
         row, data = self.version_and_data(name, version, main)
         protocol_name = self.protocol_of(row, protocol)
         self.refuse_overlap(row, name, data, protocol_name)
@@ -130,14 +135,6 @@ class Calibrations:
             model=(name, version),
             default=default,
         )
-
-    def _refuse_chosen(self, dataset: str) -> None:
-        if self.datasets.get(dataset).chosen:
-            raise InvalidInput(
-                f"the pairs of {dataset} were chosen by looking at them: they may train, and calibrate nothing. "
-                "Expected a dataset of pairs or people that nobody chose",
-                field="dataset",
-            )
 
     def add_scores(
         self,

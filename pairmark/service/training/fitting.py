@@ -116,12 +116,11 @@ def _engine(spec: LearnerSpec, settings: Settings) -> Iterator[None]:
     if settings.dask_scheduler is None or not spec.distributes:
         yield
         return
-    client = dask_client(settings.dask_scheduler, CONNECT_S)
-    try:
-        with parallel_config(backend="dask", client=client, n_jobs=-1):
-            yield
-    finally:
-        client.close()
+    with (
+        dask_client(settings.dask_scheduler, CONNECT_S) as client,
+        parallel_config(backend="dask", client=client, n_jobs=-1),
+    ):
+        yield
 
 
 def learn(estimator: Any, job: SplitJob, *, among_rivals: bool = False, **options: Any) -> Any:
