@@ -25,8 +25,7 @@ from pairmark.service.keys import EVERYTHING, ActiveKey, Grants, Keys, Sessions
 from pairmark.service.links.links import Links
 from pairmark.service.names import check_prefix
 from pairmark.service.reviews.decisions import DecisionRecorder
-from pairmark.service.reviews.judged_pairs import JudgedPairs
-from pairmark.service.reviews.reviews import Reviews
+from pairmark.service.reviews.reviews import JudgedPairs, Reviews
 from pairmark.service.runtime.runtime import Runtime
 from pairmark.service.scheduling import OwnerTurns, Places, Rates, Slots, Turns
 from pairmark.service.settings import Settings

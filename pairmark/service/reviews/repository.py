@@ -19,9 +19,11 @@ from sqlalchemy import (
 from sqlalchemy.orm import Session
 
 from pairmark.service.db import execute_change, insert_into, name_filter, read_rows
+from pairmark.service.errors import UnknownGallery, UnknownModel
 from pairmark.service.names import EVERY_NAME, VisibleNames
 from pairmark.service.tables import (
     DecisionCount,
+    GalleryRow,
     KeptDecision,
     ModelRow,
     OutcomeRow,
@@ -156,6 +158,24 @@ def kept_decisions(session: Session, window: DecisionWindow, decision: int, chan
 
 def decisions(session: Session, ids: Sequence[int]) -> dict[int, KeptDecision]:
     return {row.id: row for row in session.scalars(select(KeptDecision).where(KeptDecision.id.in_(ids)))}
+
+
+def gallery_model(session: Session, gallery: str) -> tuple[str, str]:
+    """Id and name of the model that searches a gallery."""
+    searches = select(ModelRow.id, ModelRow.name).join(GalleryRow, GalleryRow.model_id == ModelRow.id)
+    is_name = "\x00" not in gallery
+    model = session.execute(searches.where(GalleryRow.name == gallery)).first() if is_name else None
+    if model is None:
+        raise UnknownGallery(f"there is no gallery {gallery[:100]!r}", field="source.gallery")
+    return model[0], model[1]
+
+
+def known_model_id(session: Session, name: str, field: str = "model") -> str:
+    """The id of the model of a name, or `UnknownModel`; ``field`` : of the request that named it."""
+    model_id = session.scalar(select(ModelRow.id).where(ModelRow.name == name))
+    if model_id is None:
+        raise UnknownModel(f"there is no model {name!r}", field=field)
+    return model_id
 
 
 # ---------------------------------------------------------------- reviews

@@ -1,15 +1,19 @@
-"""Reviews: made, handed out, judged. Every change locks the review's row, so reviewers never see the same draw."""
+"""Reviews: made, handed out, judged, and made datasets of. Every change locks the review's row, so reviewers never see
+the same draw."""
 
+import csv
+import io
 import logging
 import math
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import takewhile
 from typing import Any, Final
 
 from prometheus_client import Counter
-from sqlalchemy import Row, insert, select
+from sqlalchemy import Row, insert
 from sqlalchemy.orm import Session
+from starlette.datastructures import UploadFile
 
 from pairmark.models.linking.recall import recall_so_far
 from pairmark.models.reviews.evidence import (
@@ -21,19 +25,23 @@ from pairmark.models.reviews.evidence import (
     share_bound,
 )
 from pairmark.schemas.base import Page, iso
+from pairmark.schemas.datasets import DatasetOut, DatasetRequest
 from pairmark.schemas.reviews import (
     ElsewhereOut,
     ElsewhereRequest,
     ItemsToJudge,
     ItemToJudge,
+    JudgedDatasetRequest,
     Outcome,
+    OutcomesDatasetRequest,
     RefsErased,
     ReviewOut,
     ReviewRequest,
 )
 from pairmark.service.audit.log import record
+from pairmark.service.datasets.ingest import Datasets
 from pairmark.service.db import Database
-from pairmark.service.errors import Conflict, InvalidInput, UnknownGallery, UnknownModel, UnknownReview
+from pairmark.service.errors import Conflict, InvalidInput, UnknownReview
 from pairmark.service.names import VisibleNames
 from pairmark.service.reviews import repository
 from pairmark.service.reviews.decisions import (
@@ -48,8 +56,6 @@ from pairmark.service.reviews.decisions import (
 from pairmark.service.tables import (
     DECISIONS,
     DecisionCode,
-    GalleryRow,
-    ModelRow,
     OutcomeRow,
     ReviewItem,
     ReviewJudgement,
@@ -172,7 +178,7 @@ class Reviews:
         if source.gallery is None:
             return source.model
         with self._db.read() as session:
-            return _gallery_model(session, source.gallery)[1]
+            return repository.gallery_model(session, source.gallery)[1]
 
     def create(self, request: ReviewRequest) -> ReviewOut:
         """Draw the sample of a population, before anything is judged."""
@@ -186,9 +192,9 @@ class Reviews:
         with self._db.write() as session:
             model_id, model = None, source.model
             if source.gallery is not None:
-                model_id, model = _gallery_model(session, source.gallery)
+                model_id, model = repository.gallery_model(session, source.gallery)
             elif source.model is not None:
-                model_id = known_model_id(session, source.model, "source.model")
+                model_id = repository.known_model_id(session, source.model, "source.model")
             population = population_of(session, request, model_id)
             now = self._db.now(session)
             facts = source.model_dump(mode="json", exclude={"refs", "scores", "matches"}, exclude_none=True)
@@ -272,7 +278,7 @@ class Reviews:
     def report_outcomes(self, request: ElsewhereRequest, caller: str) -> ElsewhereOut:
         """Keep outcomes that nobody drew: chosen as they are, they bound nothing."""
         with self._db.write() as session:
-            model_id = known_model_id(session, request.model)
+            model_id = repository.known_model_id(session, request.model)
             now = self._db.now(session)
             contradicted = sum(
                 repository.decided_as(session, model_id, outcome.left, outcome.right)
@@ -299,7 +305,9 @@ class Reviews:
 
     def erase(self, model: str, refs: Sequence[str]) -> RefsErased:
         with self._db.write() as session:
-            counts = repository.erase_refs(session, model, known_model_id(session, model), list(refs))
+            counts = repository.erase_refs(
+                session, model, repository.known_model_id(session, model), list(refs)
+            )
             facts = {"decisions": counts[0], "items": counts[1], "outcomes": counts[2]}
             record(session, self._db.now(session), "review.erase", f"model:{model}", before=facts)
         self._db.truncate_log()
@@ -364,24 +372,6 @@ def open_review(
         session, now, "review.create", f"review:{review.id}", after={**source, "question": review.question}
     )
     return review
-
-
-def _gallery_model(session: Session, gallery: str) -> tuple[str, str]:
-    """Id and name of the model that searches a gallery."""
-    searches = select(ModelRow.id, ModelRow.name).join(GalleryRow, GalleryRow.model_id == ModelRow.id)
-    is_name = "\x00" not in gallery
-    model = session.execute(searches.where(GalleryRow.name == gallery)).first() if is_name else None
-    if model is None:
-        raise UnknownGallery(f"there is no gallery {gallery[:100]!r}", field="source.gallery")
-    return model[0], model[1]
-
-
-def known_model_id(session: Session, name: str, field: str = "model") -> str:
-    """The id of the model of a name, or `UnknownModel`; ``field`` : of the request that named it."""
-    model_id = session.scalar(select(ModelRow.id).where(ModelRow.name == name))
-    if model_id is None:
-        raise UnknownModel(f"there is no model {name!r}", field=field)
-    return model_id
 
 
 def unknown_review(review_id: str) -> UnknownReview:
@@ -489,3 +479,70 @@ def _statement(review: ReviewRow) -> str:
         f"at most {100 * progress['bound']:.3g} % {what}, {100 * review.confidence:g} % confidence ({month})"
     )
     return f"{sentence}; more than {100 * review.at_most:g} % are" if progress["alarm"] else sentence
+
+
+MOST_PAIRS: Final = 100_000
+
+
+class JudgedPairs:
+    """Makes datasets of pairs that people judged, as far as their sides are kept: they train, and calibrate nothing."""
+
+    def __init__(self, db: Database, datasets: Datasets) -> None:
+        self._db, self._datasets = db, datasets
+
+    def of_review(self, review_id: str, request: JudgedDatasetRequest) -> DatasetOut:
+        """The judged pairs of a review; what nobody could tell is left out."""
+        with self._db.read() as session:
+            review = existing_review(session, review_id)
+            rows, columns = repository.judged_items(session, review_id), review.source.get("columns")
+        pairs = [
+            (row.sides["left"], row.sides["right"], row.same)
+            for row in rows
+            if row.sides is not None and row.same is not None
+        ]
+        return self._add_dataset(request.name, pairs, columns)
+
+    def of_outcomes(self, request: OutcomesDatasetRequest) -> DatasetOut:
+        """Outcomes from elsewhere, of pairs whose sides are kept under the same refs."""
+        with self._db.read() as session:
+            model_id = repository.known_model_id(session, request.model)
+            rows = repository.outcomes_with_sides(session, request.model, model_id, MOST_PAIRS)
+        pairs = [(sides["left"], sides["right"], same) for sides, same in rows]
+        return self._add_dataset(request.name, pairs)
+
+    def _add_dataset(
+        self, name: str, pairs: Sequence[tuple[Any, Any, bool]], columns: dict[str, str] | None = None
+    ) -> DatasetOut:
+        if not pairs:
+            raise InvalidInput(
+                "there is no judged pair whose sides are kept; expected some. A model's policy keeps sides with "
+                '{"reviews": {"sides": true}}'
+            )
+        rows = [side for left, right, _ in pairs for side in (left, right)]
+        if (
+            len({type(row) for row in rows}) > 1
+            or len({len(row) for row in rows if isinstance(row, list)}) > 1
+        ):
+            raise InvalidInput(
+                "the judged pairs are of several kinds or dimensions; expected those of one model"
+            )
+        records = isinstance(rows[0], dict)
+        cells = rows if records else [{f"x{at}": cell for at, cell in enumerate(row)} for row in rows]
+        lines = (
+            {"left": 2 * at, "right": 2 * at + 1, "same": int(same)} for at, (*_, same) in enumerate(pairs)
+        )
+        return self._datasets.add(
+            UploadFile(_table(cells), filename="points.csv"),
+            DatasetRequest.model_validate({"name": name, "columns": columns or ({} if records else None)}),
+            pairs=UploadFile(_table(lines), filename="pairs.csv"),
+            chosen=True,
+        )
+
+
+def _table(rows: Iterable[Mapping[str, Any]]) -> io.BytesIO:
+    text = io.StringIO(newline="")
+    lines = list(rows)
+    writer = csv.DictWriter(text, list(dict.fromkeys(name for row in lines for name in row)), restval="")
+    writer.writeheader()
+    writer.writerows(lines)
+    return io.BytesIO(text.getvalue().encode())
