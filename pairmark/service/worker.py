@@ -196,9 +196,7 @@ class Worker:
             )
         in_use = memory_in_use(child.pid)
         self._peak = max(self._peak, in_use)
-        if in_use > self._memory:
-            return out_of_memory(self._memory)
-        return None
+        return out_of_memory(self._memory) if in_use > self._memory else None
 
     def _end(
         self, claim: Claim, status: int, limit_error: PairmarkError | None, *, stopped: bool, wanting: bool

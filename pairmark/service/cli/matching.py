@@ -19,7 +19,7 @@ from pairmark.service.cli.options import (
     UrlOption,
     client_for,
     given_members,
-    params_of,
+    param_of,
     point_of,
     rate,
     read_records,
@@ -259,7 +259,7 @@ def learning_curve(
                 "similarities: there is no learning curve of tables, lists of pairs and rankings",
                 field="dataset",
             )
-        params = checked_params(spec, params_of(param or []))
+        params = checked_params(spec, dict(map(param_of, param or [])))
         if params.get("protocol") == "auto":
             params["protocol"] = "open-set"
         if "target_fpr" in params:

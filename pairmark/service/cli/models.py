@@ -27,7 +27,7 @@ from pairmark.service.cli.options import (
     client_for,
     column_types,
     given_members,
-    params_of,
+    param_of,
     read_spec,
     settings,
 )
@@ -404,7 +404,7 @@ def _job_request(
             "that names them"
         )
     if params:
-        job["params"] = {**job.get("params", {}), **params_of(params)}
+        job["params"] = {**job.get("params", {}), **dict(map(param_of, params))}
     if evaluation:
         job["evaluation"] = {**job.get("evaluation", {}), **evaluation}
     return job

@@ -107,12 +107,8 @@ def read_spec(path: Path) -> dict[str, Any]:
     return job
 
 
-def params_of(entries: list[str]) -> dict[str, Any]:
-    """Parameters of a learner as commands take them."""
-    return dict(_param(entry) for entry in entries)
-
-
-def _param(entry: str) -> tuple[str, Any]:
+def param_of(entry: str) -> tuple[str, Any]:
+    """Name and value of a learner's parameter."""
     name, equals, text = entry.partition("=")
     if not equals or not name:
         raise typer.BadParameter(f"--param {entry!r}: expected NAME=VALUE")

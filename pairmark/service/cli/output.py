@@ -45,8 +45,7 @@ class _Format:
 
 
 def _choose(value: bool) -> bool:
-    if value:
-        _Format.json = True
+    _Format.json = _Format.json or value
     return value
 
 

@@ -194,8 +194,7 @@ class Leases:
 
     def fail(self, claim: Claim, error: PairmarkError) -> None:
         """End the job with an error that a person can act on. Raises `Fenced` when superseded."""
-        note = {"type": f"/problems/{error.slug}", "title": error.title, "detail": error.detail[:4000]}
-        persist(self._db, lambda session: self._fail(session, claim, note))
+        persist(self._db, lambda session: self._fail(session, claim, error))
 
     def cancelled(self, claim: Claim) -> None:
         """End the job as cancelled, after its work was stopped. Raises `Fenced` when superseded."""
@@ -243,12 +242,8 @@ class Leases:
         earlier = select(func.count()).where(JobAttempt.job_id == job_id, JobAttempt.outcome == "lost")
         lost = 1 + (session.scalar(earlier) or 0)
         if lost >= self._settings.max_attempts:
-            failed = {
-                "type": f"/problems/{error.slug}",
-                "title": error.title,
-                "detail": f"{lost} attempts were lost, the last one: {detail}",
-            }
-            self._fail(session, claim, failed, outcome="lost", detail=detail)
+            last = error(f"{lost} attempts were lost, the last one: {detail}")
+            self._fail(session, claim, last, outcome="lost", detail=detail)
             return
         self._requeue(session, claim, "lost", "lost", detail)
         facts = {"attempt": claim.attempt, "reason": detail}
@@ -267,20 +262,21 @@ class Leases:
         self,
         session: Session,
         claim: Claim,
-        error: dict[str, str],
+        error: PairmarkError,
         *,
         outcome: str | None = None,
         detail: str = "",
     ) -> None:
+        note = {"type": f"/problems/{error.slug}", "title": error.title, "detail": error.detail[:4000]}
         self._end(
             session,
             claim,
             "failed",
-            {"message": error["detail"][:2000], "error": error},
-            {"error": error},
-            audited={"error": error["type"]},
+            {"message": error.detail[:2000], "error": note},
+            {"error": note},
+            audited={"error": note["type"]},
             outcome=outcome,
-            detail=detail or error["detail"],
+            detail=detail or note["detail"],
         )
 
     def _cancelled(self, session: Session, claim: Claim, detail: str) -> None:

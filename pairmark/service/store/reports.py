@@ -154,9 +154,11 @@ class Reports:
         counted = f"{side}_of" if f"{side}_of" in arrays else side.replace("hardest", "histogram")
         n_scored = int(arrays[counted].sum())
         threshold = None if fpr is None else self._threshold(row, name, fpr)
-        wrong = np.ones(scores.size, dtype=np.bool_)
-        if threshold is not None:
-            wrong = (scores > np.float32(threshold)) == (kind == "false-match")
+        wrong: NDArray[np.bool_] = (
+            np.ones(scores.size, dtype=np.bool_)
+            if threshold is None
+            else (scores > np.float32(threshold)) == (kind == "false-match")
+        )
         hardest = zip(rows[wrong][:limit].tolist(), scores[wrong][:limit].tolist(), strict=True)
         n_wrong = int(wrong.sum())
         return ErrorsOut(
@@ -373,8 +375,9 @@ class Reports:
             rates = resolved_rates(int((~pairs.same).sum())) if fpr is None else (fpr,)
             truth = pairs.same, pairs.units
             tpr = compare_pairs(scores, *truth, reference=str(second), rates=rates, protocol=protocol)
-            measures: list[tuple[Literal["tpr", "f1"], list[float] | None, dict[str, ScorerComparison]]]
-            measures = [("tpr", list(rates), tpr)]
+            measures: list[tuple[Literal["tpr", "f1"], list[float] | None, dict[str, ScorerComparison]]] = [
+                ("tpr", list(rates), tpr)
+            ]
             if data.schema is not None:
                 measures.append(("f1", None, compare_f1(scores, *truth, reference=str(second))))
         return ComparisonOut(
@@ -424,9 +427,7 @@ class Reports:
 def leaderboard_of(row: ModelVersion) -> LeaderboardOut | None:
     """A version's leaderboard; None where baselines were not measured."""
     board = row.facts.get("leaderboard")
-    if board is None:
-        return None
-    return LeaderboardOut.model_validate({**board, "race": row.facts.get("race")})
+    return None if board is None else LeaderboardOut.model_validate({**board, "race": row.facts.get("race")})
 
 
 def _warnings(overlap: OverlapOut, protocol: str) -> list[str]:

@@ -426,9 +426,11 @@ class _Comparison:
         self._check_capability("similarity")
         there = self._production
         stored = self._store.report(self._store.row(there.model, there.version))
-        old = np.full(len(pairs), np.nan, dtype=np.float32)
-        if stored is not None and "fold_rows" in stored.arrays:
-            old = fold_scores(stored.arrays, pairs, self._data)
+        old = (
+            np.full(len(pairs), np.nan, dtype=np.float32)
+            if stored is None or "fold_rows" not in stored.arrays
+            else fold_scores(stored.arrays, pairs, self._data)
+        )
         unseen = np.isfinite(old)
         by_folds = _suffices(pairs.same[unseen])
         if not by_folds:

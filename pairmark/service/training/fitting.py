@@ -183,10 +183,9 @@ def score(job: FittedJob, progress: Progress) -> ScoredJob:
             calibration = scores_of(parts.calibration, 0.0, share)
             test = calibration if parts.calibrates_by_folds else scores_of(parts.test, share, 1 - share)
         if parts.test_rows is not None:
-            if job.spec.needs == "rankings":
-                rows = in_blocks(estimator.predict, X, parts.test_rows)
-            else:
-                rows = in_blocks(estimator.predict_proba, X, parts.test_rows, 4_096)
+            ranks = job.spec.needs == "rankings"
+            predict, size = (estimator.predict, 65_536) if ranks else (estimator.predict_proba, 4_096)
+            rows = in_blocks(predict, X, parts.test_rows, size)
     return ScoredJob(**vars(job), calibration_scores=calibration, test_scores=test, row_predictions=rows)
 
 
