@@ -45,6 +45,24 @@ class Base(DeclarativeBase):
         return {column.key: getattr(self, column.key) for column in self.__mapper__.column_attrs}
 
 
+class HexId:
+    """For tables whose rows have random ids."""
+
+    id: Mapped[str] = mapped_column(String(32), primary_key=True)
+
+
+class SerialId:
+    """For tables whose rows are numbered as they come."""
+
+    id: Mapped[int] = mapped_column(Serial, primary_key=True, autoincrement=True)
+
+
+class Created:
+    """For tables whose rows say when they were made."""
+
+    created_at: Mapped[float]
+
+
 class Revision(Base, table="revision"):
     """One row: counts every change to aliases, versions, calibrations and keys, so that workers can see one cheaply."""
 
@@ -52,15 +70,13 @@ class Revision(Base, table="revision"):
     value: Mapped[int] = mapped_column(BigInteger, default=0)
 
 
-class ApiKey(Base, table="api_keys"):
+class ApiKey(HexId, Created, Base, table="api_keys"):
     """A key's hash; the key itself is shown once and never stored."""
 
-    id: Mapped[str] = mapped_column(String(32), primary_key=True)
     name: Mapped[str] = mapped_column(String(200))
     sha256: Mapped[str] = mapped_column(String(64))
     scopes: Mapped[list[Any]]
     tenant: Mapped[str | None] = mapped_column(String(50))
-    created_at: Mapped[float]
     revoked_at: Mapped[float | None]
     expires_at: Mapped[float | None]
     last_used_at: Mapped[float | None]
@@ -68,13 +84,12 @@ class ApiKey(Base, table="api_keys"):
     replaces: Mapped[str | None] = mapped_column(String(32))
 
 
-class SessionRow(Base, table="sessions"):
+class SessionRow(Created, Base, table="sessions"):
     """A console session: the hash of its word, and the key it stands for."""
 
     sha256: Mapped[str] = mapped_column(String(64), primary_key=True)
     key_id: Mapped[str] = mapped_column(String(32), ForeignKey("api_keys.id", ondelete="CASCADE"), index=True)
     csrf: Mapped[str] = mapped_column(String(64))
-    created_at: Mapped[float]
     expires_at: Mapped[float]
 
 
@@ -85,11 +100,10 @@ class DatasetName(Base, table="dataset_names"):
     next_version: Mapped[int]
 
 
-class DatasetRow(Base, table="datasets"):
+class DatasetRow(HexId, Created, Base, table="datasets"):
     """An immutable upload. The blob holds its arrays; `summary` what people see."""
 
     __table_args__ = (UniqueConstraint("name", "version"),)
-    id: Mapped[str] = mapped_column(String(32), primary_key=True)
     name: Mapped[str] = mapped_column(String(200), index=True)
     version: Mapped[int]
     sha256: Mapped[str] = mapped_column(String(64))
@@ -98,10 +112,9 @@ class DatasetRow(Base, table="datasets"):
     features: Mapped[int]
     size_bytes: Mapped[int] = mapped_column(BigInteger)
     summary: Mapped[dict[str, Any]]
-    created_at: Mapped[float]
 
 
-class JobRow(Base, table="jobs"):
+class JobRow(HexId, Created, Base, table="jobs"):
     """A job: training, or linking. Only the holder of (`attempt`, unexpired lease) may write to a running
     one."""
 
@@ -109,7 +122,6 @@ class JobRow(Base, table="jobs"):
         Index("ix_jobs_state_created_at", "state", "created_at"),
         Index("ix_jobs_owner_started_at", "owner", "started_at"),
     )
-    id: Mapped[str] = mapped_column(String(32), primary_key=True)
     learner: Mapped[str] = mapped_column(String(64))
     dataset_id: Mapped[str] = mapped_column(String(32))
     dataset: Mapped[str] = mapped_column(String(200))
@@ -134,7 +146,6 @@ class JobRow(Base, table="jobs"):
     owner: Mapped[str] = mapped_column(String(64), default="", server_default=text("''"))
     idempotency_key: Mapped[str | None] = mapped_column(String(200), unique=True)
     request_sha256: Mapped[str | None] = mapped_column(String(64))
-    created_at: Mapped[float]
     started_at: Mapped[float | None]
     finished_at: Mapped[float | None]
 
@@ -151,10 +162,9 @@ class JobAttempt(Base, table="job_attempts"):
     detail: Mapped[str] = mapped_column(Text, default="")
 
 
-class JobEvent(Base, table="job_events"):
+class JobEvent(SerialId, Base, table="job_events"):
     """What the event stream replays: progress, log and done, in order of `id`."""
 
-    id: Mapped[int] = mapped_column(Serial, primary_key=True, autoincrement=True)
     job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id", ondelete="CASCADE"), index=True)
     at: Mapped[float]
     event: Mapped[str] = mapped_column(String(16))
@@ -170,20 +180,18 @@ class WorkerRow(Base, table="workers"):
     job_id: Mapped[str | None] = mapped_column(String(32))
 
 
-class BackupRow(Base, table="backups"):
+class BackupRow(HexId, Base, table="backups"):
     """The last backup."""
 
-    id: Mapped[str] = mapped_column(String(32), primary_key=True)
     finished_at: Mapped[float]
 
 
-class AuditRow(Base, table="audit"):
+class AuditRow(SerialId, Base, table="audit"):
     """An entry of the audit log; a trigger refuses to change one. Names and numbers only: nothing of what must stay
     erasable is kept."""
 
     # Numbers are not reused: a cursor stays where it was when old entries are removed.
     __table_args__ = {"sqlite_autoincrement": True}  # noqa: RUF012
-    id: Mapped[int] = mapped_column(Serial, primary_key=True, autoincrement=True)
     at: Mapped[float] = mapped_column(index=True)
     actor: Mapped[str] = mapped_column(String(200))
     tenant: Mapped[str | None] = mapped_column(String(50), index=True)
@@ -194,20 +202,18 @@ class AuditRow(Base, table="audit"):
     request_id: Mapped[str | None] = mapped_column(String(128))
 
 
-class ModelRow(Base, table="models"):
+class ModelRow(HexId, Created, Base, table="models"):
     """A name under which versions are registered. `next_version` never goes back, so numbers are not reused."""
 
-    id: Mapped[str] = mapped_column(String(32), primary_key=True)
     name: Mapped[str] = mapped_column(String(200), unique=True)
     next_version: Mapped[int] = mapped_column(default=1)
     allow_asymptotic: Mapped[bool | None] = mapped_column(default=None)
     reviews: Mapped[dict[str, Any] | None] = mapped_column(Json)
     rates: Mapped[list[float] | None] = mapped_column(Json)
     missing: Mapped[str] = mapped_column(String(20), default="assume-random", server_default="assume-random")
-    created_at: Mapped[float]
 
 
-class ModelVersion(Base, table="model_versions"):
+class ModelVersion(Created, Base, table="model_versions"):
     """An immutable version and where it came from."""
 
     model_id: Mapped[str] = mapped_column(ForeignKey("models.id", ondelete="CASCADE"), primary_key=True)
@@ -223,7 +229,6 @@ class ModelVersion(Base, table="model_versions"):
     report: Mapped[str | None] = mapped_column(String(200))
     calibration_id: Mapped[str | None] = mapped_column(String(32))
     job_id: Mapped[str | None] = mapped_column(String(32), unique=True)
-    created_at: Mapped[float]
 
 
 class AliasRow(Base, table="aliases"):
@@ -236,10 +241,9 @@ class AliasRow(Base, table="aliases"):
     updated_at: Mapped[float]
 
 
-class AliasChange(Base, table="alias_changes"):
+class AliasChange(SerialId, Base, table="alias_changes"):
     """Every move of an alias."""
 
-    id: Mapped[int] = mapped_column(Serial, primary_key=True, autoincrement=True)
     model_id: Mapped[str] = mapped_column(ForeignKey("models.id", ondelete="CASCADE"), index=True)
     alias: Mapped[str] = mapped_column(String(64))
     version: Mapped[int]
@@ -249,12 +253,11 @@ class AliasChange(Base, table="alias_changes"):
     reason: Mapped[str | None] = mapped_column(String(500))
 
 
-class CalibrationRow(Base, table="calibrations"):
+class CalibrationRow(HexId, Created, Base, table="calibrations"):
     """A calibration of one version, or (without one) of scores made elsewhere. The blob holds its arrays. One of
     `subjects`, numbers of samples and an aggregation, is drawn from the same people as `parent_id`."""
 
     __table_args__ = (Index("ix_calibrations_parent_id_subjects", "parent_id", "subjects", unique=True),)
-    id: Mapped[str] = mapped_column(String(32), primary_key=True)
     name: Mapped[str] = mapped_column(String(200))
     model_id: Mapped[str | None] = mapped_column(ForeignKey("models.id", ondelete="CASCADE"), index=True)
     version: Mapped[int | None]
@@ -266,7 +269,6 @@ class CalibrationRow(Base, table="calibrations"):
     parent_id: Mapped[str | None] = mapped_column(String(32))
     subjects: Mapped[str | None] = mapped_column(String(64))
     moved: Mapped[str | None] = mapped_column(Text)
-    created_at: Mapped[float]
 
 
 class ColumnChoice(Base, table="column_choices"):
@@ -282,7 +284,7 @@ class ColumnChoice(Base, table="column_choices"):
     asked_at: Mapped[float]
 
 
-class CalibrationLedger(Base, table="calibration_ledger"):
+class CalibrationLedger(Created, Base, table="calibration_ledger"):
     """The versions that were calibrated on a dataset version, numbered as they were made. Outlives the versions."""
 
     calibration_id: Mapped[str] = mapped_column(String(32), primary_key=True)
@@ -290,7 +292,6 @@ class CalibrationLedger(Base, table="calibration_ledger"):
     dataset_sha256: Mapped[str] = mapped_column(String(64), index=True)
     model: Mapped[str] = mapped_column(String(200))
     version: Mapped[int]
-    created_at: Mapped[float]
 
 
 class ServiceSecret(Base, table="service_secret"):
@@ -300,19 +301,16 @@ class ServiceSecret(Base, table="service_secret"):
     value: Mapped[bytes] = mapped_column(LargeBinary)
 
 
-class WebhookRow(Base, table="webhooks"):
+class WebhookRow(HexId, Created, Base, table="webhooks"):
     """An address that is told of events. Its secret follows from the service's and its id."""
 
-    id: Mapped[str] = mapped_column(String(32), primary_key=True)
     url: Mapped[str] = mapped_column(Text)
     events: Mapped[list[Any]]
-    created_at: Mapped[float]
 
 
-class WebhookDelivery(Base, table="webhook_deliveries"):
+class WebhookDelivery(HexId, Base, table="webhook_deliveries"):
     """A message to a webhook that waits for ``next_at``; the row goes when it is delivered or given up."""
 
-    id: Mapped[str] = mapped_column(String(32), primary_key=True)
     webhook_id: Mapped[str] = mapped_column(
         String(32), ForeignKey("webhooks.id", ondelete="CASCADE"), index=True
     )
@@ -323,7 +321,7 @@ class WebhookDelivery(Base, table="webhook_deliveries"):
     next_at: Mapped[float | None] = mapped_column(index=True)
 
 
-class GalleryRow(Base, table="galleries"):
+class GalleryRow(SerialId, Created, Base, table="galleries"):
     """A gallery and the version that serves it.
 
     `key` names its folder on each machine. `seq` is the number of the last write, and never goes back; every item has
@@ -334,7 +332,6 @@ class GalleryRow(Base, table="galleries"):
 
     # Numbers are not reused: rows of a gallery whose deletion was cut short must not turn up in a later one.
     __table_args__ = {"sqlite_autoincrement": True}  # noqa: RUF012
-    id: Mapped[int] = mapped_column(Serial, primary_key=True, autoincrement=True)
     key: Mapped[str] = mapped_column(String(32))
     name: Mapped[str] = mapped_column(String(200), unique=True)
     model_id: Mapped[str] = mapped_column(String(32))
@@ -356,7 +353,6 @@ class GalleryRow(Base, table="galleries"):
     seq: Mapped[int] = mapped_column(BigInteger, default=0)
     floor: Mapped[int] = mapped_column(BigInteger, default=0)
     fields: Mapped[list[Any]] = mapped_column(default=list)
-    created_at: Mapped[float]
     updated_at: Mapped[float]
 
 
@@ -386,14 +382,13 @@ class GalleryRemoval(Base, table="gallery_removals"):
     erased: Mapped[bool]
 
 
-class GalleryCalibrationRow(Base, table="gallery_calibrations"):
+class GalleryCalibrationRow(HexId, Created, Base, table="gallery_calibrations"):
     """What searches with strangers scored in a gallery at `seq`: float32 arrays, no identities.
 
     `kept` holds one record a probe of `gallery_probes`, in their order (None: a newer calibration replaced it);
     `revision` counts erasures of probes.
     """
 
-    id: Mapped[str] = mapped_column(String(32), primary_key=True)
     gallery_id: Mapped[int] = mapped_column(
         Serial, ForeignKey("galleries.id", ondelete="CASCADE"), index=True
     )
@@ -405,7 +400,6 @@ class GalleryCalibrationRow(Base, table="gallery_calibrations"):
     kept: Mapped[bytes | None] = mapped_column(LargeBinary)
     revision: Mapped[int] = mapped_column(BigInteger, default=0, server_default="0")
     summary: Mapped[dict[str, Any]]
-    created_at: Mapped[float]
 
 
 class GalleryProbe(Base, table="gallery_probes"):
@@ -421,15 +415,13 @@ class GalleryProbe(Base, table="gallery_probes"):
     vector: Mapped[bytes] = mapped_column(LargeBinary)
 
 
-class LinkRow(Base, table="links"):
+class LinkRow(HexId, Created, Base, table="links"):
     """Links of a table or between two, made by the job of the same id; ``name`` is that of the left dataset."""
 
-    id: Mapped[str] = mapped_column(String(32), primary_key=True)
     name: Mapped[str] = mapped_column(String(200), index=True)
     request: Mapped[dict[str, Any]]
     summary: Mapped[dict[str, Any] | None] = mapped_column(Json)
     blob: Mapped[str | None] = mapped_column(String(64))
-    created_at: Mapped[float]
 
 
 class LinkAddition(Base, table="link_additions"):
@@ -456,7 +448,7 @@ RAW_TOO_LITTLE: Final = 4
 """Of a pair of records that nothing can be said of by the columns that both have."""
 
 
-class KeptDecision(Base, table="kept_decisions"):
+class KeptDecision(SerialId, Base, table="kept_decisions"):
     """A decision kept for reviews. It is there because ``key``, uniform on (0, 1), was below the chance of its hour."""
 
     __table_args__ = (
@@ -465,7 +457,6 @@ class KeptDecision(Base, table="kept_decisions"):
         Index("ix_kept_decisions_right_ref", "right_ref"),
         Index("ix_kept_decisions_gallery_subject", "gallery", "subject"),
     )
-    id: Mapped[int] = mapped_column(Serial, primary_key=True, autoincrement=True)
     model_id: Mapped[str] = mapped_column(String(32), ForeignKey("models.id", ondelete="CASCADE"))
     version: Mapped[int]
     gallery: Mapped[str] = mapped_column(String(200), default="")
@@ -496,10 +487,9 @@ class DecisionCount(Base, table="decision_counts"):
     chance: Mapped[float]
 
 
-class ReviewRow(Base, table="reviews"):
+class ReviewRow(HexId, Created, Base, table="reviews"):
     """A review: its question, the sizes of its population by kind of decision (``strata``), and how far it is."""
 
-    id: Mapped[str] = mapped_column(String(32), primary_key=True)
     name: Mapped[str] = mapped_column(String(200))
     model: Mapped[str | None] = mapped_column(String(100), index=True)
     gallery: Mapped[str | None] = mapped_column(String(200))
@@ -510,17 +500,15 @@ class ReviewRow(Base, table="reviews"):
     strata: Mapped[list[Any]]
     drawn: Mapped[int] = mapped_column(default=0)
     progress: Mapped[dict[str, Any]]
-    created_at: Mapped[float]
     enough_at: Mapped[float | None]
     alarm_at: Mapped[float | None]
 
 
-class ReviewItem(Base, table="review_items"):
+class ReviewItem(HexId, Base, table="review_items"):
     """A pair that a review may hand out: the ``place``-th of its kind (``stratum``) in random order, the ``draw``-th of
     the review."""
 
     __table_args__ = (Index("ix_review_items_review_draw", "review_id", "draw"),)
-    id: Mapped[str] = mapped_column(String(32), primary_key=True)
     review_id: Mapped[str] = mapped_column(String(32), ForeignKey("reviews.id", ondelete="CASCADE"))
     stratum: Mapped[int]
     place: Mapped[int]
@@ -551,10 +539,9 @@ class ReviewJudgement(Base, table="review_judgements"):
     at: Mapped[float]
 
 
-class OutcomeRow(Base, table="outcomes"):
+class OutcomeRow(SerialId, Base, table="outcomes"):
     """An outcome that nobody drew: what became of a pair, as the caller learned it elsewhere."""
 
-    id: Mapped[int] = mapped_column(Serial, primary_key=True, autoincrement=True)
     model: Mapped[str] = mapped_column(String(100), index=True)
     left_ref: Mapped[str] = mapped_column(ByteText, index=True)
     right_ref: Mapped[str] = mapped_column(ByteText, index=True)
