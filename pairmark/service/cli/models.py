@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import shlex
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -30,6 +29,7 @@ from pairmark.service.cli.options import (
     param_of,
     read_spec,
     settings,
+    thread_beside,
 )
 
 if TYPE_CHECKING:
@@ -431,21 +431,13 @@ def _submit(client: Client, job: dict[str, Any]) -> JobOut:
         raise typer.BadParameter(f"{problem.detail}. Add {options}") from problem
 
 
-@contextmanager
-def _worker_for(job_id: str) -> Iterator[None]:
+def _worker_for(job_id: str) -> AbstractContextManager[None]:
     """Without a service: a worker in this process for that one job, unless another one was quicker."""
     from pairmark.service.worker import Worker
 
-    stop = threading.Event()
     # The bar shows the progress; the worker's own logs would write across it.
     worker = Worker(settings().model_copy(update={"log_level": "WARNING"}))
-    thread = threading.Thread(target=worker.run, args=(stop,), kwargs={"drain": True, "only_job": job_id})
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()
+    return thread_beside(partial(worker.run, drain=True, only_job=job_id))
 
 
 def people_parts(rates: list[dict[str, Any]]) -> list[output.Part]:

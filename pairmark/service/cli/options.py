@@ -9,6 +9,7 @@ import inspect
 import json
 import re
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -171,6 +172,19 @@ def rate(text: str) -> float:
 
 
 Confidence = Annotated[float, typer.Option(parser=rate, metavar="RATE", help="Confidence of the guarantee.")]
+
+
+@contextmanager
+def thread_beside(work: Callable[[threading.Event], object]) -> Iterator[None]:
+    """Work in a thread that is told to stop when the block ends, and waited for."""
+    stop = threading.Event()
+    thread = threading.Thread(target=work, args=(stop,), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
 
 
 A_DAY_S = 86_400.0

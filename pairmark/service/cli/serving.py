@@ -16,8 +16,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Callable
+from contextlib import nullcontext, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -26,7 +26,7 @@ import typer
 
 from pairmark.service.cli import output
 from pairmark.service.cli.operating import opened_keys
-from pairmark.service.cli.options import Commands, migrate_embedded, prepare_database, settings
+from pairmark.service.cli.options import Commands, migrate_embedded, prepare_database, settings, thread_beside
 
 if TYPE_CHECKING:
     from pairmark.service.settings import Settings
@@ -88,7 +88,7 @@ def serve(
     if detach:
         _go_on_in_the_background(listener, url, (config.home / "serve.log").absolute())
     threading.Thread(target=announce, args=(listener, url), daemon=True).start()
-    with worker_beside() if with_worker else nullcontext():
+    with thread_beside(_keep_worker) if with_worker else nullcontext():
         answer(listener, workers)
 
 
@@ -273,21 +273,9 @@ PAUSE_S = 2.0
 WORKER_GRACE_S = 30.0
 
 
-@contextmanager
-def worker_beside() -> Iterator[None]:
-    """A training worker that is started again when it ends, and ends when this process does, even when this one is
-    killed."""
-    stop = threading.Event()
-    keeper = threading.Thread(target=_keep_worker, args=(stop,), name="worker-keeper", daemon=True)
-    keeper.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        keeper.join()
-
-
 def _keep_worker(stop: threading.Event) -> None:
+    """Run a training worker that is started again when it ends, and ends when this process does, even when this one is
+    killed."""
     from pairmark.service.processes import isolated_environment
 
     while not stop.is_set():
