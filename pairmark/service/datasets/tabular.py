@@ -276,10 +276,10 @@ class TableFile:
         """Of each column: number, vector or text; of CSV, whose cells are all text, by the first row."""
         if self.types:
             return [kind_of(kind) for kind in self.types]
-        first = self.query(f"SELECT * FROM {self.source} LIMIT 1").fetchone() or ()
-        return ["vector" if LIST.match(cell or "") else "number" for cell in first] or ["number"] * len(
-            self.cells
-        )
+        return [
+            "vector" if LIST.match(cell or "") else "number"
+            for cell in (self.query(f"SELECT * FROM {self.source} LIMIT 1").fetchone() or ())
+        ] or ["number"] * len(self.cells)
 
     def number(self, number: int) -> str:
         """SQL of a column as a number, or `InvalidInput`: the file says that it holds something else."""

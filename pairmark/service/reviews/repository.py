@@ -77,10 +77,10 @@ def add_decisions(
     if rows:
         session.execute(insert(KeptDecision), rows)
     new = insert_into(session, DecisionCount)
-    key = [column.name for column in DecisionCount.__table__.primary_key]
     session.execute(
         new.on_conflict_do_update(
-            index_elements=key, set_={"count": DecisionCount.count + new.excluded.count}
+            index_elements=[column.name for column in DecisionCount.__table__.primary_key],
+            set_={"count": DecisionCount.count + new.excluded.count},
         ),
         [
             {**deciding._asdict(), "hour": hour, "decision": decision, "count": n, "chance": chance}
