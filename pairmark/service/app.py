@@ -27,7 +27,7 @@ from starlette.types import Receive, Scope, Send
 from pairmark.models.calibration.warmup import warm_calibration
 from pairmark.service.api import docs, metrics, problems
 from pairmark.service.api.access import admit
-from pairmark.service.api.guard import Guard
+from pairmark.service.api.guard import Application, Guard
 from pairmark.service.api.problems import MethodNotAllowed, ProblemAnswer, UnknownAddress
 from pairmark.service.api.routers import ROUTERS, guarded_routes
 from pairmark.service.api.routing import PlainRoute
@@ -49,21 +49,6 @@ HELPERS = 64
 """Threads for short work; more than the requests that may have one, so that none waits for another's."""
 START_PATIENCE_S = 60.0
 """How long a start waits for the database and its schema, which another container may still be making."""
-
-
-class Application(FastAPI):
-    """FastAPI's. Plain routes are answered before its middleware, which would cost them a fifth of a score more."""
-
-    plain: dict[tuple[str, str], Guard]
-    """By method and address."""
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        guarded = self.plain.get((scope["method"], scope["path"])) if scope["type"] == "http" else None
-        if guarded is None:
-            await super().__call__(scope, receive, send)
-        else:
-            scope["app"] = self
-            await guarded(scope, receive, send)
 
 
 def create_app(settings: Settings | None = None, *, warm: bool = True) -> Application:

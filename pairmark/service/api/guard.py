@@ -9,10 +9,11 @@ import logging
 import re
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from typing import Any, Final
 from urllib.parse import quote
 
+from fastapi import FastAPI
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -55,7 +56,7 @@ class Answering:
         self._scope, self._send = scope, send
         self.status = 0
 
-    async def __call__(self, message: Message) -> None:
+    def __call__(self, message: Message) -> Awaitable[None]:
         if message["type"] == "http.response.start":
             self.status = message["status"]
             request_id = (b"x-request-id", self._scope["pairmark.request_id"].encode())
@@ -64,7 +65,7 @@ class Answering:
             if kind in _BY_TYPE:
                 headers.append(_BY_TYPE[kind])
             message["headers"] = headers
-        await self._send(message)
+        return self._send(message)
 
 
 def rate_fields(scope: Scope) -> tuple[tuple[bytes, bytes], ...]:
@@ -176,6 +177,21 @@ class Guard:
         if problem is not None:
             facts["problem"] = problem.slug
         log.log(level, "request", extra=facts, exc_info=failure)
+
+
+class Application(FastAPI):
+    """FastAPI's. Plain routes are answered before its middleware, which would cost them a fifth of a score more."""
+
+    plain: dict[tuple[str, str], Guard]
+    """By method and address."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        guarded = self.plain.get((scope["method"], scope["path"])) if scope["type"] == "http" else None
+        if guarded is None:
+            await super().__call__(scope, receive, send)
+        else:
+            scope["app"] = self
+            await guarded(scope, receive, send)
 
 
 def _check_head(scope: Scope, headers: dict[bytes, bytes]) -> None:
