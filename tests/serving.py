@@ -86,8 +86,7 @@ class RunningServer:
         """A key made on the command line, with its id."""
         words = [word for scope in scopes for word in ("--scope", scope)]
         words += [word for name, value in options.items() for word in (f"--{name}", value)]
-        made: dict[str, Any] = json.loads(self.cli("keys", "create", *words, "--json").stdout)
-        return made
+        return json.loads(self.cli("keys", "create", *words, "--json").stdout)
 
     @contextmanager
     def settings(self) -> Iterator[pytest.MonkeyPatch]:

@@ -28,8 +28,7 @@ def test_a_job_moves_and_its_model_appears_without_a_reload(browser: WebDriver, 
 
     def bars() -> list[float]:
         script = "return [...document.querySelectorAll('progress')].map((bar) => bar.value)"
-        shown: list[float] = browser.execute_script(script)
-        return shown
+        return browser.execute_script(script)
 
     with deployment.storage() as (database, blobs, settings):
         queue = JobQueue(database, settings)

@@ -109,7 +109,6 @@ def run(page: Path, folder: Path, url: str, environment: dict[str, str]) -> None
 
 def _python(script: subprocess.Popen[str], code: str) -> str | None:
     """What the next block of a page's script prints; None if it fails, and the error is on stderr."""
-    assert script.stdin is not None
     assert script.stdout is not None
     script.stdin.write(json.dumps(code) + "\n")
     script.stdin.flush()

@@ -162,7 +162,6 @@ NOT_PROSE = re.compile(
 
 def test_the_readme_states_what_the_result_files_hold() -> None:
     found = figures.PLACE.search((ROOT / "README.md").read_text(encoding="utf-8"))
-    assert found is not None
     # The commit that brought a file is not known before it is made.
     named = re.compile(r"(?<=`, )[0-9a-f]*(?=\))")
     assert named.sub("", found[0]) == named.sub("", figures.figures()), "run: python -m docs.figures"

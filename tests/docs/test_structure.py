@@ -109,7 +109,6 @@ def test_every_source_is_one_real_file() -> None:
 def test_the_recipe_of_a_learner_makes_one(monkeypatch: pytest.MonkeyPatch) -> None:
     text = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text()
     source = re.search(r"`pairmark/models/diagonal\.py`:\n\n```python\n(.*?)```", text, re.DOTALL)
-    assert source is not None
     module = ModuleType("pairmark.models.diagonal")
     monkeypatch.setitem(sys.modules, module.__name__, module)
     exec(source[1], module.__dict__)

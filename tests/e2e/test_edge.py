@@ -367,8 +367,7 @@ def reading(
 
 def refused_upload(server: RunningServer, filename: str, body: bytes) -> dict[str, Any]:
     answer = answered(server.http.post("/datasets", data=ROLES, files={"file": (filename, body)}), 413)
-    reported: dict[str, Any] = answer.json()
-    return reported
+    return answer.json()
 
 
 def test_a_packed_file_is_refused_by_what_it_becomes(reading: RunningServer) -> None:

@@ -84,7 +84,6 @@ def test_nothing_made_from_the_document_breaks_the_service(
     assert digits_deployment.finished(there["link_id"])["state"] == "succeeded"
     seen: dict[str, set[int]] = {}
 
-    assert digits_deployment.jobs is not None
     # Hypothesis parses the source of lambdas, numba that of what it compiles for a job: Python 3.11 takes two
     # threads that parse at once for a fault of its parser (SystemError), so jobs wait.
     with digits_deployment.jobs.at_work:

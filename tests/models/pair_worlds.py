@@ -162,8 +162,7 @@ def _list(kind: str, m: int, rng: np.random.Generator) -> NDArray[np.int64]:
         first[2 * m :] = rng.integers(0, max(2, m // 20), 2 * m)
     second = rng.integers(0, m, first.size)
     kept = first != second
-    found: NDArray[np.int64] = np.stack([first[kept], second[kept]], axis=1)
-    return found
+    return np.stack([first[kept], second[kept]], axis=1)
 
 
 @lru_cache
@@ -285,8 +284,7 @@ def _fresh_cosines(width: int) -> NDArray[np.float32]:
 
 def _cosine(left: NDArray[np.float32], right: NDArray[np.float32]) -> NDArray[np.float32]:
     product = (left * right).sum(axis=1)
-    cosines: NDArray[np.float32] = product / np.sqrt((left**2).sum(axis=1) * (right**2).sum(axis=1))
-    return cosines
+    return product / np.sqrt((left**2).sum(axis=1) * (right**2).sum(axis=1))
 
 
 @dataclass(frozen=True, kw_only=True)

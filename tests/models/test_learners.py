@@ -362,8 +362,7 @@ def partly(rankings: np.ndarray) -> np.ndarray:
     rng = np.random.default_rng(5)
     less = np.where(rng.random(rankings.shape) < 0.3, np.nan, rankings)
     less[rng.random(len(rankings)) < 0.3] = np.nan
-    less = np.where(np.isnan(less).all(axis=1)[:, None], rankings // 2, less)
-    return less
+    return np.where(np.isnan(less).all(axis=1)[:, None], rankings // 2, less)
 
 
 @by_kind(learner_specs())

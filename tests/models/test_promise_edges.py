@@ -167,7 +167,6 @@ def test_a_population_is_promised_what_its_sample_shows() -> None:
     # The smallest rate is one that is answered, and a smaller one is refused and says so.
     made = Calibration.fit(scores[some], same[some], population=4_000)
     smallest = made.smallest_fpr()["finite-sample"]
-    assert smallest is not None
     assert 0.001 < smallest < 0.01
     assert made.operating_point(smallest).fpr == smallest
     with pytest.raises(InsufficientCalibrationData, match=f"rates of {askable(smallest):g} and above"):

@@ -39,10 +39,7 @@ def read(folder: Path, content: bytes, kind: str, *, limits: Any = None, **roles
         "kind": kind,
         "request": DatasetRequest(name="d", **roles).model_dump(mode="json"),
     }
-    made: dict[str, Any] = read_confined(
-        task, replace(FileLimits.of(SETTINGS, len(content)), **(limits or {}))
-    )
-    return made
+    return read_confined(task, replace(FileLimits.of(SETTINGS, len(content)), **(limits or {})))
 
 
 def test_memory_is_bounded(tmp_path: Path) -> None:

@@ -368,7 +368,6 @@ def test_what_is_judged_labels_trains_and_bounds(tmp_path: Path, monkeypatch: py
     assert 5 < sum(labels[:60]) < 55
     assert summary.links > 100
     share = summary.false_links
-    assert share.bound is not None
     assert share.enough == (share.bound <= 0.1)
     assert [text[:16] for text in said if text.startswith("after")][:2] == [
         "after 20 answers",
@@ -376,7 +375,6 @@ def test_what_is_judged_labels_trains_and_bounds(tmp_path: Path, monkeypatch: py
     ]
     assert "was right about" in said[2]
     # The person stops after 60 pairs: records that are judged in part do not count.
-    assert summary.recall is not None
     assert 8 <= summary.recall.judged <= 60
     assert 0 < summary.recall.bound < summary.recall.recall
     assert f1(read(tmp_path / "l.csv"), identity) > 0.9
@@ -447,7 +445,6 @@ def test_a_run_that_cannot_write_or_is_told_to_end_leaves_what_was_there(tmp_pat
     assert (said.returncode, "Traceback" in said.stderr) == (1, False)
     assert said.stderr.splitlines()[-1].startswith("error: ")
     with subprocess.Popen(words, stderr=subprocess.PIPE, text=True, **home) as process:
-        assert process.stderr is not None
         process.stderr.readline()
         process.send_signal(signal.SIGTERM)
         process.stderr.read()

@@ -170,7 +170,6 @@ class TestTraining:
         labelled = drawn_pairs(deployment, n_chosen=80, n_drawn=240)
         added = deployment.datasets.get("labelled")
         assert added.population == labelled["population"]
-        assert added.promise is not None
         assert added.promise.population == f"a list of {labelled['population']:,} pairs"
         number = deployment.train(learner=None, dataset="labelled", model="m", params=SMALL)
         parts = deployment.store.version("m", number).facts["parts"]

@@ -61,7 +61,6 @@ def test_each_choice_of_columns_keeps_the_rate() -> None:
 def test_pairs_that_lack_just_these_columns_have_a_say() -> None:
     calibration = calibrated(400, 1, n_pairs=20_000, missing=0.05)
     whole, natural = without_columns(calibration, lacking(0), CellScorer())
-    assert natural is not None
     assert natural.summary()["n_negative_pairs"] < whole.summary()["n_negative_pairs"]
     assert without_columns(calibration, lacking(0, 1, 2, 3), CellScorer()).natural is None
 
@@ -100,7 +99,6 @@ def test_what_says_nothing_is_not_decided() -> None:
 def test_some_pairs_of_all_people_are_kept_and_count_as_fully() -> None:
     calibration = calibrated(600, 3, n_pairs=120_000)
     records = calibration.records
-    assert records is not None
     assert len(records.same) < 2 * MOST_PAIRS
     assert np.unique(records.units).size == 600
     whole = without_columns(calibration, lacking(0), CellScorer()).whole
@@ -159,7 +157,6 @@ def test_a_choice_is_rounded_up_to_the_best_one_that_contains_it() -> None:
     records = Calibration.of_pairs(
         CellScorer().score_pairs(cells, pairs.left, pairs.right), cells, pairs, scorer=CellScorer()
     ).records
-    assert records is not None
     columns = lacking(0, 1)
     covers = records.cover(columns)
     assert covers
@@ -180,7 +177,6 @@ def test_whatever_a_pair_lacks_a_prepared_choice_contains_it_and_little_more(
     records = CalibrationRecords.of(
         cells, held_out_pairs(who, protocol="open-set", n_pairs=500, random_state=0)
     )
-    assert records is not None
     prepared = records.with_patterns(CellScorer()).patterns[:, 0]
     n_more = []
     for chosen in itertools.product((False, True), repeat=n_columns):
@@ -207,7 +203,6 @@ def test_records_come_back_as_they_were_and_damaged_ones_are_refused() -> None:
     made = Calibration.fit([0.1, 0.9, 0.3, 0.2], same, units, protocol="closed-set", listing="drawn")
     arrays, facts = made.with_records(CalibrationRecords.of(cells, pairs)).to_state()
     back = Calibration.from_state(arrays, facts).records
-    assert back is not None
     assert back.subjects.rows.tolist() == cells.tolist()
     assert back.lacked[3].tolist() == [[True, False], [False, True]]
     for name, wrong in (

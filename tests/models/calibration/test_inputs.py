@@ -62,7 +62,6 @@ def test_sparse_rows_are_held_against_what_sparse_rows_were() -> None:
     random = np.random.default_rng(0)
     X = (random.random((300, 200)) * (random.random((300, 200)) < 0.1)).astype(np.float32)
     seen = RowRanges.fit(csr_array(X), np.arange(300))
-    assert seen is not None
     assert seen.statistics(csr_array(X)) == pytest.approx(seen.statistics(X))
     assert seen.flags(csr_array(X)).sum() == 0
     assert seen.flags(csr_array(20 * X)).all()
@@ -114,7 +113,6 @@ def test_a_calibration_keeps_its_ranges_and_refuses_damaged_ones() -> None:
     arrays, meta = checked.to_state()
     again = Calibration.from_state(arrays, meta)
     assert again.operating_point(0.1) == point
-    assert again.inputs is not None
     assert again.inputs.flags(10 * X).all()
     with pytest.raises(ArtefactError, match="inputs_scales"):
         Calibration.from_state({**arrays, "inputs_scales": arrays["inputs_scales"][:1]}, meta)
@@ -135,7 +133,6 @@ def test_test_people_measure_what_the_ranges_flag() -> None:
     ]
     X[200:220] *= 50
     check = RowRanges.of_pairs(X, pairs[0], test=pairs[1])
-    assert check is not None
     assert check.facts["measured_on"] == "test"
     assert check.facts["flagged"] == pytest.approx(20 / 120, abs=0.02)
     assert check.facts["positive_pairs_flagged"] > 0.1
@@ -245,7 +242,6 @@ def test_an_embedder_that_collapses_is_told(d: int, directions: int, within: int
     # As large as ever: no row by itself says it.
     flat *= np.linalg.norm(rows - middle, axis=1, keepdims=True) / np.linalg.norm(flat, axis=1, keepdims=True)
     after, said = alarmed(d, (middle + flat).astype(np.float32))
-    assert after is not None
     assert after <= within
     assert said is not None
 

@@ -119,9 +119,7 @@ def test_relatives_at_one_address_are_not_linked(kind: str, share: float) -> Non
     linking, links = linked(rows, [LinkField(name, of) for name, of in KINDS.items()])
     assert all(who[a] == who[b] for a, b in links)
     assert len(links) >= 0.97 * (len(who) - len({*who}))
-    assert linking.share is not None
     assert linking.share.estimate is None or linking.share.estimate < 0.01
-    assert linking.model is not None
     again = Mixture.from_json(linking.model.to_json())
     symbols = np.random.default_rng(0).integers(0, 31, (200, len(KINDS)))
     assert np.array_equal(again.log_odds(symbols), linking.model.log_odds(symbols))
@@ -132,7 +130,6 @@ def test_twins_whose_given_names_are_not_known_as_such_leave_the_share_unknown()
     linking, links = linked(
         rows, [LinkField(n, "surname" if n == "first" else of) for n, of in KINDS.items()]
     )
-    assert linking.share is not None
     assert linking.share.estimate is None or all(who[a] == who[b] for a, b in links)
 
 
@@ -155,8 +152,6 @@ def test_names_that_a_list_of_frequencies_lacks_are_as_frequent_as_in_the_rows()
     plain, weighed = (
         linked(rows, fields, **more)[0].model for more in ({}, {"frequencies": {"first": shares}})
     )
-    assert plain is not None
-    assert weighed is not None
     expected = {**plain.columns[0].frequent, listed: round(0.5 * len(rows))}
     assert weighed.columns[0].frequent == expected
     assert len(expected) > 100

@@ -99,7 +99,6 @@ def test_each_grid_is_the_best_pair_of_conditions(criterion: str) -> None:
         single = conditions(X)
         best = max(gain_of(a & b, D, criterion) for a in single for b in single)
         found = best_ranker(data, settings, weights, 1.0)
-        assert found is not None
         assert found.gain == pytest.approx(best, abs=1e-7)
         assert gain_of(np.isin(np.arange(24), found.rows), D, criterion) == pytest.approx(best, abs=1e-7)
 

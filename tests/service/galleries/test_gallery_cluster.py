@@ -86,7 +86,6 @@ def served(deployment: Deployment) -> LoadedVersion:
         from pairmark.service.store.versions import find_model
 
         model = find_model(session, "faces")
-        assert model is not None
         number = model.id
     entry = VersionEntry(
         model_id=number,

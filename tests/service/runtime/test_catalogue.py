@@ -170,7 +170,6 @@ def test_keys_lock_for_good(database: Database) -> None:
     made = Keys(database).create("phone", ["score"])
     view = Catalogue(database, 0.2).read()
     key = view.key(made.key)
-    assert key is not None
     assert key.grants.allows("score")
     assert not key.grants.allows("train")
     assert view.key(made.key + " ") is None
