@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from pairmark.client import Client
-from tests.serving import RunningServer, answered, serving
+from tests.serving import RunningServer, answered, problem, serving
 
 RAW = "application/octet-stream"
 
@@ -225,8 +225,7 @@ def test_no_series_of_questions_brackets_a_score(deployment: RunningServer) -> N
         assert "problems/" not in answer
     # Nor does one request of very many pairs along a line.
     line = {**raw, "content": np.linspace(X[0], X[1], 20_002, dtype="<f4").tobytes()}
-    problem = ask("POST", "/match?fpr=0.2&model=people", **line)
-    assert (problem.status_code, problem.json()["type"]) == (413, "/problems/too-large")
+    problem(ask("POST", "/match?fpr=0.2&model=people", **line), 413, "too-large")
     assert every.status("POST", "/match?fpr=0.2&model=people", **line) == 200
     assert "0.2, 0.3" in ask("POST", "/match?fpr=0.5", json=pair).json()["detail"]
     # Nor does a rate that the calibration does not support.

@@ -14,7 +14,7 @@ from pairmark.service.db import Database
 from pairmark.service.runtime.catalogue import Catalogue
 from tests.service.conftest import Deployment, people
 from tests.service.runtime.test_catalogue import add_model, move
-from tests.serving import PATIENCE_S, RunningServer, answered, serving
+from tests.serving import PATIENCE_S, RunningServer, answered, problem, serving
 
 
 def spoil(deployment: Deployment, *statements: str) -> None:
@@ -58,8 +58,7 @@ def test_one_damaged_item_leaves_the_others_searchable(deployment, client):
     assert answer.is_success, answer.text
     assert "'id': 'b'" in str(answer.json())
     assert "'id': 'a'" not in str(answer.json())
-    answer = client.get("/galleries/staff/items/a")
-    assert (answer.status_code, answer.json()["type"]) == (503, "/problems/damaged-row")
+    problem(client.get("/galleries/staff/items/a"), 503, "damaged-row")
     assert client.post("/galleries/staff/erase", json={"id": "a"}).is_success
     assert client.get("/galleries/staff/items/b").is_success
     assert np.isfinite(client.get("/galleries/staff").json()["items"])
