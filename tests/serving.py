@@ -10,6 +10,7 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -373,6 +374,24 @@ def problem(answer: httpx.Response, status: int, slug: str) -> dict[str, Any]:
     reported: dict[str, Any] = answer.json()
     assert reported["type"] == f"/problems/{slug}"
     return reported
+
+
+def parquet(query: str) -> bytes:
+    """The rows of a query as Parquet."""
+    import duckdb
+
+    with tempfile.TemporaryDirectory() as folder, duckdb.connect(config={"threads": "1"}) as connection:
+        file = Path(folder) / "x.parquet"
+        connection.execute("SET enable_progress_bar = false")
+        connection.execute(f"COPY ({query}) TO '{file}' (FORMAT parquet, COMPRESSION zstd)")
+        return file.read_bytes()
+
+
+def npz(**arrays: Any) -> bytes:
+    """Arrays, packed."""
+    stream = io.BytesIO()
+    np.savez_compressed(stream, **arrays)
+    return stream.getvalue()
 
 
 def until(found: Callable[[], Any], what: str, patience_s: float = 120.0) -> Any:

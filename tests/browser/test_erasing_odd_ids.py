@@ -8,7 +8,7 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webdriver import WebDriver
 
 from tests.browser.conftest import until
-from tests.odd_ids import ODD, guarded, insert, stored
+from tests.e2e.test_odd_ids import ODD, guarded, insert, stored
 from tests.serving import RunningServer
 
 pytestmark = pytest.mark.nightly

@@ -17,8 +17,7 @@ import numpy as np
 import psutil
 import pytest
 
-from tests.parquet import parquet
-from tests.serving import PATIENCE_S, RunningServer, Serve, answered, serving
+from tests.serving import PATIENCE_S, RunningServer, Serve, answered, parquet, serving
 
 BOUNDS = {
     "PAIRMARK_MAX_BODY_BYTES": "100000",

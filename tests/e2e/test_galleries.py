@@ -7,8 +7,7 @@ import httpx
 import numpy as np
 import pytest
 
-from tests.parquet import npz
-from tests.serving import RunningServer, answered, problem
+from tests.serving import RunningServer, answered, npz, problem
 
 NPZ = "application/x-npz"
 

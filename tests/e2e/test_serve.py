@@ -83,16 +83,11 @@ def test_detached_it_returns_once_ready_and_goes_on(environment: dict[str, str],
     until(lambda: ended(facts["pid"]), "it ends")
 
 
-def test_it_refuses_to_listen_beyond_loopback_without_a_key(environment: dict[str, str]) -> None:
-    for host in ("0.0.0.0", "::"):
-        refused = subprocess.run(
-            [*PAIRMARK, "serve", "--host", host, "--port", "0"],
-            env=environment,
-            capture_output=True,
-            text=True,
-        )
-        assert refused.returncode == 1
-        assert "pairmark keys create" in refused.stderr
+@pytest.mark.parametrize("host", ["0.0.0.0", "::"])
+def test_it_refuses_to_listen_beyond_loopback_without_a_key(tmp_path: Path, host: str) -> None:
+    refused = command("serve", "--host", host, "--port", "0", PAIRMARK_HOME=str(tmp_path))
+    assert refused.returncode == 1
+    assert "pairmark keys create" in refused.stderr
 
 
 def test_beyond_loopback_every_request_needs_the_key(environment: dict[str, str], start) -> None:
@@ -115,13 +110,15 @@ def test_a_taken_port_is_said_plainly(environment: dict[str, str]) -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = str(taken.getsockname()[1])
-        for words in (
-            ["-m", "pairmark.service.cli", "serve", "--port", port],
-            ["-m", "pairmark.service.demo", "--port", port],
+        for refused in (
+            command("serve", "--port", port, PAIRMARK_HOME=environment["PAIRMARK_HOME"]),
+            subprocess.run(
+                [sys.executable, "-m", "pairmark.service.demo", "--port", port],
+                env=environment,
+                capture_output=True,
+                text=True,
+            ),
         ):
-            refused = subprocess.run(
-                [sys.executable, *words], env=environment, capture_output=True, text=True
-            )
             assert refused.returncode == 1
             assert f"port {port}" in refused.stderr
             assert "--port" in refused.stderr
@@ -161,9 +158,7 @@ DEMO = "import sys; from pairmark.service import demo; demo.BUDGET_S = 5.0; sys.
 """With a shorter race."""
 
 
-def demo(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("PAIRMARK_")}
-    environment = {**kept, "PAIRMARK_HOME": str(home), "PYTHONPATH": str(ROOT)}
+def demo(environment: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", DEMO, *words],
         env=environment,
@@ -175,9 +170,9 @@ def demo(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.nightly
 @pytest.mark.timeout(1200)
-def test_once_answers_and_stops_and_a_second_run_reuses(tmp_path: Path) -> None:
+def test_once_answers_and_stops_and_a_second_run_reuses(environment: dict[str, str], tmp_path: Path) -> None:
     port = free_port()
-    first = demo(tmp_path, "--once", "--port", str(port))
+    first = demo(environment, "--once", "--port", str(port))
     assert first.returncode == 0, first.stderr
     assert len(re.findall(r"^curl -s ", first.stdout, re.MULTILINE)) == 3
     assert re.search(r"^similarity: \S+ for 3 and 3", first.stdout, re.MULTILINE)
@@ -201,7 +196,7 @@ def test_once_answers_and_stops_and_a_second_run_reuses(tmp_path: Path) -> None:
     # The bodies that the lines send are in a file that curl can read.
     assert first.stdout.count(f"-d @{tmp_path / 'pair.json'}") == 2
     assert set(json.loads((tmp_path / "pair.json").read_text())) == {"model", "left", "right"}
-    second = demo(tmp_path, "--once", "--port", str(port))
+    second = demo(environment, "--once", "--port", str(port))
     assert second.returncode == 0, second.stderr
     assert second.stdout.count("exists already") == 2
     # The same questions get the same answers from the model that was kept.

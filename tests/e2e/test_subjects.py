@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from pairmark.client import AsyncClient, Client
-from tests.parquet import npz
-from tests.serving import RunningServer, answered, problem, serving
+from tests.serving import RunningServer, answered, npz, problem, serving
 
 N, ROWS, D = 240, 8, 6
 NPZ = "application/x-npz"

@@ -19,7 +19,7 @@ from pairmark.service.galleries.imports import confined_batches
 from pairmark.service.galleries.rows import RowErrors, VectorForm
 from pairmark.service.scoring.requests import parse_npz
 from pairmark.service.settings import MIB, Settings
-from tests.parquet import npz, parquet
+from tests.serving import npz, parquet
 
 SETTINGS = Settings()
 # What the processes that read have to begin with is more than half of it.
@@ -88,17 +88,11 @@ def test_batches_arrive_as_they_were_read(tmp_path: Path) -> None:
 LIMITS = replace(FileLimits.of(Settings(), 0), rows=10_000, features=100)
 
 
-def packed(**arrays: np.ndarray) -> bytes:
-    stream = io.BytesIO()
-    np.savez_compressed(stream, **arrays)
-    return stream.getvalue()
-
-
 def test_flipped_bytes_are_refused_or_read_never_anything_else(tmp_path: Path) -> None:
     """Deflate streams, headers, names, methods and sizes: whatever three bytes are flipped."""
     rng = np.random.default_rng(0)
-    body = packed(X=rng.normal(size=(200, 8)), y=np.arange(200) // 4)
-    pairs = packed(left=rng.normal(size=(50, 8)), right=rng.normal(size=(50, 8)))
+    body = npz(X=rng.normal(size=(200, 8)), y=np.arange(200) // 4)
+    pairs = npz(left=rng.normal(size=(50, 8)), right=rng.normal(size=(50, 8)))
     refused = 0
     for seed in range(300):
         chance = random.Random(seed)
@@ -121,7 +115,7 @@ def test_flipped_bytes_are_refused_or_read_never_anything_else(tmp_path: Path) -
 
 def test_sizes_count_together(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
-    body = packed(left=rng.normal(size=(100, 10)), right=rng.normal(size=(100, 10)))
+    body = npz(left=rng.normal(size=(100, 10)), right=rng.normal(size=(100, 10)))
     assert [len(side) for side in parse_npz(body, max_bytes=8_200)] == [100, 100]
     with pytest.raises(TooLarge, match="unpack to"):
         parse_npz(body, max_bytes=8_000)

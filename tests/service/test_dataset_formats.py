@@ -28,7 +28,7 @@ from pairmark.service.datasets.ingest import Datasets
 from pairmark.service.db import Database
 from pairmark.service.errors import InvalidInput, PairmarkError, TooLarge, UnknownDataset
 from pairmark.service.settings import Settings
-from tests.parquet import npz, parquet
+from tests.serving import npz, parquet
 
 
 @pytest.fixture(scope="module")

@@ -206,24 +206,25 @@ def test_evaluating_tells_what_the_thresholds_did_and_what_overlapped(deployment
 COSINE = {"learner": "metric", "params": {"metric": "cosine"}, "promote": False}
 
 
+def point_of(deployment: Deployment, version: int, rate: Rate) -> dict[str, Any]:
+    """What is said of a version's threshold at a rate."""
+    runtime = Runtime(deployment.store, deployment.db, deployment.settings)
+
+    async def ask() -> dict[str, Any]:
+        served = await runtime.version_for(f"faces:{version}", "similarity")
+        return (await runtime.operating_point(served, rate, shows_scores=True)).public
+
+    return asyncio.run(ask())
+
+
 def test_a_promise_for_whichever_is_chosen_counts_every_version(deployment: Deployment) -> None:
     trained = deployment.train(**COSINE)
     deployment.upload("strangers", *people(60, 3, seed=9, first=1_000))
     made = [deployment.store.calibrations.calibrate("faces", trained, "strangers") for at in range(3)]
-    runtime = Runtime(deployment.store, deployment.db, deployment.settings)
-
-    def asked(*, simultaneous: bool) -> dict[str, Any]:
-        async def ask() -> dict[str, Any]:
-            served = await runtime.version_for(f"faces:{trained}", "similarity")
-            return (
-                await runtime.operating_point(
-                    served, Rate(0.6, "auto", 0.9, simultaneous, made[2].id), shows_scores=True
-                )
-            ).public
-
-        return asyncio.run(ask())
-
-    third, alone = asked(simultaneous=True), asked(simultaneous=False)
+    third, alone = (
+        point_of(deployment, trained, Rate(0.6, "auto", 0.9, simultaneous, made[2].id))
+        for simultaneous in (True, False)
+    )
     assert (third["simultaneous"], third["candidate"], third["confidence"]) == (True, 3, 0.9)
     assert (alone["simultaneous"], alone["candidate"]) == (False, None)
     assert third["threshold"] >= alone["threshold"]
@@ -252,18 +253,7 @@ def test_a_pointwise_answer_says_that_it_is_not_the_first(deployment: Deployment
     trained = deployment.train(**COSINE)
     deployment.upload("strangers", *people(60, 3, seed=9, first=1_000))
     first, second = (deployment.store.calibrations.calibrate("faces", trained, "strangers") for _ in range(2))
-    runtime = Runtime(deployment.store, deployment.db, deployment.settings)
-
-    def asked(calibration: str) -> dict[str, Any]:
-        async def ask() -> dict[str, Any]:
-            served = await runtime.version_for(f"faces:{trained}", "similarity")
-            return (
-                await runtime.operating_point(served, Rate(0.3, calibration=calibration), shows_scores=True)
-            ).public
-
-        return asyncio.run(ask())
-
-    one, two = asked(first.id), asked(second.id)
+    one, two = (point_of(deployment, trained, Rate(0.3, calibration=made.id)) for made in (first, second))
     # Nothing is random: the same people give the same threshold to the bit.
     assert one["threshold"] == two["threshold"]
     assert (one["number"], two["number"]) == (1, 2)

@@ -267,17 +267,18 @@ def test_a_list_that_is_cut_is_cut_by_people(deployment, listing):
     assert pairs.listing == "random-people"
 
 
+def drawn_lines(same: list[str], y: np.ndarray, n: int) -> list[str]:
+    """Pairs of a file: those that are the same, and drawn ones of different people, up to n and none twice."""
+    ends = np.random.default_rng(1).integers(0, y.size, (2 * n, 2))
+    different = [f"{i},{j},0" for i, j in ends if y[i] != y[j]]
+    return [*dict.fromkeys([*same, *different][:n])]
+
+
 def test_units_of_a_pairs_file_are_people_or_said_to_be_assumed(deployment):
     """Photos of 60 people: with names or units at most 60 units, else a guess that promises nothing; and so does a list
     of which nobody says how it came about."""
     X, y = people(60, 6)
-    rng = np.random.default_rng(1)
-    lines = [f"{6 * who},{6 * who + 1},1" for who in range(60)]
-    while len(lines) < 3_000:
-        i, j = rng.integers(0, 360, 2)
-        if y[i] != y[j]:
-            lines.append(f"{i},{j},0")
-    plain = dict.fromkeys(lines)
+    plain = drawn_lines([f"{6 * who},{6 * who + 1},1" for who in range(60)], y, 3_000)
     owned = [f"{line},ann {y[int(line.split(',')[0])]},ann {y[int(line.split(',')[1])]}" for line in plain]
     deployment.upload("guessed", X, pairs="\n".join(["left,right,same", *plain]) + "\n")
     deployment.upload("owned", X, pairs="\n".join(["left,right,same,left_unit,right_unit", *owned]) + "\n")
@@ -313,11 +314,8 @@ def noisy(deployment):
 
 def test_the_hardest_pairs_are_those_of_brute_force(noisy):
     dataset = noisy.datasets.get("noisy")
-    job = noisy.queue.submit(
-        noisy.request(dataset="noisy", model="noisy", learner="metric", params={"metric": "euclidean"})
-    )
-    claim = noisy.queue.leases.claim("test", job_id=job.id)
-    test = split(Trainer(noisy.db, noisy.blobs, noisy.settings)._load(claim)).parts.test
+    claim = claimed(noisy, dataset="noisy", model="noisy", learner="metric", params={"metric": "euclidean"})
+    test = split(trainer(noisy)._load(claim)).parts.test
     X = np.asarray(noisy.datasets.load(dataset.id).X, dtype=np.float64)
     scores = -np.linalg.norm(X[test.left] - X[test.right], axis=1)
     point = noisy.store.calibrations.load(noisy.store.version("noisy", 1).calibration_id)[0].operating_point(
@@ -341,14 +339,9 @@ def test_the_hardest_pairs_are_those_of_brute_force(noisy):
 
 def test_listed_pairs_give_a_model_that_compares_but_names_no_classes(deployment):
     X, y = people(40, 4)
-    rng = np.random.default_rng(1)
-    lines = ["left,right,same"]
-    lines += [f"{4 * who + i},{4 * who + j},1" for who in range(40) for i in range(4) for j in range(i)]
-    while len(lines) < 2_000:
-        i, j = rng.integers(0, 160, 2)
-        if y[i] != y[j]:
-            lines.append(f"{i},{j},0")
-    deployment.upload("listed", X, pairs="\n".join(dict.fromkeys(lines)) + "\n")
+    same = [f"{4 * who + i},{4 * who + j},1" for who in range(40) for i in range(4) for j in range(i)]
+    lines = ["left,right,same", *drawn_lines(same, y, 2_000)]
+    deployment.upload("listed", X, pairs="\n".join(lines) + "\n")
     deployment.train(learner="ghost", dataset="listed", model="listed", params={"random_state": 0})
     version = deployment.store.version("listed", 1)
     assert version.capabilities == ["embed", "match", "search", "similarity"]

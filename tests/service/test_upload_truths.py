@@ -12,8 +12,8 @@ from starlette.datastructures import UploadFile
 
 from pairmark.schemas.datasets import DatasetOut, DatasetRequest
 from pairmark.service.errors import InvalidInput
-from tests.parquet import npz, parquet
 from tests.service.conftest import Deployment, people
+from tests.serving import npz, parquet
 
 RNG = np.random.default_rng(0)
 WHO = np.repeat(np.arange(40), 3)

@@ -38,6 +38,7 @@ from pairmark.service.runtime.runtime import Runtime
 from pairmark.service.runtime.versions import WINDOW, InputWatch, LoadedVersion, LoadedVersions
 from pairmark.service.tables import AliasRow, CalibrationRow, ModelRow, ModelVersion
 from tests.models.pair_worlds import COLUMNS, CellScorer, record_people
+from tests.service.conftest import Deployment
 
 
 def add_model(
@@ -338,9 +339,8 @@ def test_a_loaded_version_answers_with_the_calibration_it_has_now() -> None:
     asyncio.run(scenario())
 
 
-def test_ready_means_that_what_is_promoted_is_loaded(deployment, database: Database) -> None:
-    assert deployment.train(learner="metric", params={}) == 1
-    deployment.train(learner="metric", params={}, model="others", promote=False)
+def loaded(deployment: Deployment, database: Database, *names: str) -> list[bool]:
+    """Whether the first version of each is in memory once a process is ready, which it is not before."""
 
     async def start() -> list[bool]:
         runtime = Runtime(deployment.store, database, deployment.settings)
@@ -350,14 +350,19 @@ def test_ready_means_that_what_is_promoted_is_loaded(deployment, database: Datab
         await runtime.load_promoted()
         runtime.warm = True
         runtime.ready()
-        view = runtime.catalogue.view
-        loaded = [
-            runtime.versions.cached(view.models[name].versions[1]) is not None for name in ("faces", "others")
-        ]
+        models = runtime.catalogue.view.models
+        kept = [runtime.versions.cached(models[name].versions[1]) is not None for name in names]
         runtime.close()
-        return loaded
+        return kept
 
-    assert asyncio.run(start()) == [True, False]
+    return asyncio.run(start())
+
+
+def test_ready_means_that_what_is_promoted_is_loaded(deployment, database: Database) -> None:
+    assert deployment.train(learner="metric", params={}) == 1
+    deployment.train(learner="metric", params={}, model="others", promote=False)
+
+    assert loaded(deployment, database, "faces", "others") == [True, False]
 
 
 def test_one_damaged_version_keeps_no_other_from_serving(deployment, database: Database) -> None:
@@ -368,19 +373,7 @@ def test_one_damaged_version_keeps_no_other_from_serving(deployment, database: D
     for folder in spoiled:
         shutil.rmtree(folder)
 
-    async def start() -> list[bool]:
-        runtime = Runtime(deployment.store, database, deployment.settings)
-        await runtime.catalogue.refreshed()
-        await runtime.load_promoted()
-        view = runtime.catalogue.view
-        loaded = [
-            runtime.versions.cached(view.models[name].versions[1]) is not None
-            for name in ("a-spoiled", "whole")
-        ]
-        runtime.close()
-        return loaded
-
-    assert asyncio.run(start()) == [False, True]
+    assert loaded(deployment, database, "a-spoiled", "whole") == [False, True]
 
 
 def counted(clients: Iterable[str]) -> list[str]:
