@@ -184,7 +184,7 @@ def test_an_imported_calibration_guarantees_nothing(deployment, elsewhere, expor
     assert elsewhere.import_file(io.BytesIO(body), name="copy", actor="test") == ("copy", 1)
     version = elsewhere.version("copy", 1)
     calibration, facts = elsewhere.calibrations.load(version.calibration_id)
-    assert (guarantee_of("finite-sample", calibration.origin), facts.imported) == ("none", "unsigned")
+    assert (guarantee_of("finite-sample", calibration.facts.origin), facts.imported) == ("none", "unsigned")
     assert facts.summary["origin"] == "imported"
     assert version.promise is None
     reported = elsewhere.reports.report(version)
@@ -201,7 +201,10 @@ def test_an_imported_calibration_guarantees_nothing(deployment, elsewhere, expor
     there.upload("others", *people(60, 4, seed=5, first=1000))
     made = elsewhere.calibrations.calibrate("copy", 1, "others", default=True)
     calibration, facts = elsewhere.calibrations.load(made.id)
-    assert (guarantee_of("finite-sample", calibration.origin), facts.imported) == ("finite-sample", None)
+    assert (guarantee_of("finite-sample", calibration.facts.origin), facts.imported) == (
+        "finite-sample",
+        None,
+    )
 
 
 def test_a_signed_calibration_keeps_its_guarantee_and_a_stripped_signature_is_refused(
@@ -222,7 +225,7 @@ def test_a_signed_calibration_keeps_its_guarantee_and_a_stripped_signature_is_re
     for body, expected in ((signed, ("finite-sample", "signed")), (passed_on, ("none", "unsigned"))):
         name, version = store.import_file(io.BytesIO(body), name="other", actor="test")
         calibration, facts = store.calibrations.load(store.version(name, version).calibration_id)
-        assert (guarantee_of("finite-sample", calibration.origin), facts.imported) == expected
+        assert (guarantee_of("finite-sample", calibration.facts.origin), facts.imported) == expected
 
 
 def test_a_packed_again_or_oversized_file_is_refused(deployment, elsewhere, exported):

@@ -74,7 +74,6 @@ from pairmark.models.calibration.operating_point import (
     Declared,
     Method,
     OperatingPoint,
-    Origin,
     assumptions,
 )
 from pairmark.models.calibration.records import CalibrationRecords
@@ -316,11 +315,6 @@ class Calibration:
         return imported
 
     @property
-    def origin(self) -> Origin:
-        """How the pairs came about, as in `OperatingPoint`."""
-        return self.facts.origin
-
-    @property
     def protocol(self) -> str:
         """``open-set`` or ``closed-set``."""
         return self.facts.protocol
@@ -466,7 +460,7 @@ class Calibration:
             threshold=float(threshold),
             fpr_upper_bound=bound if method == "estimate" else min(bound, fpr),
             assumes=assumptions(
-                self.origin,
+                self.facts.origin,
                 monitored=None if self.inputs is None else ROWS_MONITORED,
                 records=self.records is not None,
                 strangers=self.facts.n_strangers > 0,
@@ -490,7 +484,7 @@ class Calibration:
             observed_fpr_by_samples=self._share_above(self._thresholds, "rows_above", threshold),
             # Pairs that share no unit. That of `summary` is `FiniteSample.n`: what an average over all pairs is worth.
             n_independent=self._finite.n_matched,
-            origin=self.origin,
+            origin=self.facts.origin,
             population=None
             if self._finite.population is None
             else {
@@ -519,7 +513,7 @@ class Calibration:
     @cached_property
     def _bootstrap(self) -> BootstrapTable:
         """The bootstrap's table, which takes longest: made when it is first asked for."""
-        if self._sample is None or self.origin == "population":
+        if self._sample is None or self.facts.origin == "population":
             return empty_table()
         return bootstrap_table(self._sample, n_replicates=self.facts.n_replicates)
 

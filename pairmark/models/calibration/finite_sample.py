@@ -327,31 +327,20 @@ class AllPairs:
         end = int(np.searchsorted(graph.row_at, high))
         # By the number of pairs, not by their scores or their classes.
         pairs = fpr * (graph.row_at.size + graph.same.shape[0])
-        matrices = []
-        for split in self._splits[: max(1, min(N_SPLITS, int(MOST_ENTRIES * N_SPLITS / pairs)))]:
-            crossing, rows, columns = split.between(graph.different[graph.row_edge[:end]])
-            _, same_rows, same_columns = split.between(graph.same)
-            matrices.append(
-                _Entries(
-                    split=split,
-                    rows=np.concatenate([same_rows, rows]),
-                    columns=np.concatenate([same_columns, columns]),
-                    weight=np.concatenate([np.full(same_rows.size, fpr), graph.row_share[:end][crossing]]),
-                    n_same=int(same_rows.size),
-                    row_at=graph.row_at[:end][crossing],
-                )
-            )
-        return matrices
+        splits = self._splits[: max(1, min(N_SPLITS, int(MOST_ENTRIES * N_SPLITS / pairs)))]
+        return [_Entries(split, graph, end, fpr) for split in splits]
 
 
-@dataclass(frozen=True, kw_only=True)
 class _Entries:
-    split: _Split
-    rows: Int32
-    columns: Int32
-    weight: Float64
-    n_same: int
-    row_at: Int32
+    """Entries of a split's matrices, of the same pairs and of the first ``end`` rows of the others."""
+
+    def __init__(self, split: _Split, graph: ScoredGraph, end: int, fpr: float) -> None:
+        crossing, rows, columns = split.between(graph.different[graph.row_edge[:end]])
+        _, same_rows, same_columns = split.between(graph.same)
+        self.split, self.n_same = split, int(same_rows.size)
+        self.rows, self.columns = np.concatenate([same_rows, rows]), np.concatenate([same_columns, columns])
+        self.weight = np.concatenate([np.full(self.n_same, fpr), graph.row_share[:end][crossing]])
+        self.row_at = graph.row_at[:end][crossing]
 
     def log_mean(self, number: int, shrink: float, scale: Float64) -> float:
         """A lower bound of the log of the average over matchings of the product of 1 - shrink a."""

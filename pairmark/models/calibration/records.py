@@ -441,7 +441,7 @@ def without_columns(calibration: Calibration, columns: Bool, scorer: Any) -> Par
     scores = records.scored_without(columns, scorer)
     whole = calibration.fit(scores, same, units, groups=calibration.groups_of(units), **records.facts)
     # Which of all pairs they are depends on cells that are missing, not on people.
-    facts = records.facts | ({"listing": "drawn"} if calibration.origin == "all" else {})
+    facts = records.facts | ({"listing": "drawn"} if calibration.facts.origin == "all" else {})
     with suppress(ValueError):
         natural = calibration.fit(scores[lacking], same[lacking], units[lacking], **facts)
     return PartialCalibration(whole, natural)

@@ -440,7 +440,7 @@ class RecordSimilarity(RecordScorer):
         prepared = self._comparators.prepare(rows)
         rivals = find_rivals(self._comparators, prepared, n_left)
         rival_scores = logits(self.compared(prepared, rivals[0], prepared, rivals[1]))
-        index, trees = RivalIndex.of(rivals, rival_scores, prepared.n), self.context_
+        index, trees = RivalIndex(rivals, rival_scores, prepared.n), self.context_
 
         def score(part: Int64) -> Float32:
             features = self._comparators.compare(prepared, a[part], prepared, b[part])
@@ -481,7 +481,7 @@ class RecordSimilarity(RecordScorer):
                 rival_scores[fold, part] = logits(trees.score(compared))
         for fold, trees in enumerate(fold_trees):
             own = ~others[fold]
-            index = RivalIndex.of(rivals, rival_scores[fold], prepared.n)
+            index = RivalIndex(rivals, rival_scores[fold], prepared.n)
             context[own] = index.context(left[own], right[own], logits(trees.score(features[own])))
         inputs, unbound = np.hstack([features, context]), np.zeros(N_CONTEXT)
         self.context_ = grow(inputs, slice(None), np.concatenate([directions, unbound]))

@@ -91,23 +91,35 @@ class Inference:
     notes: tuple[ColumnNotes, ...]
 
 
-@dataclass
 class _Cells:
-    """Distinct cells of a column that are not missing, with the row of the first of each.
+    """Distinct cells of a column that are not missing.
 
     Attributes
     ----------
-    counts : how often each occurs. placeholders : the cells among the missing that are words such as ``N/A``.
+    n, missing : how many cells there are, and how many of them are missing.
+    first : the row of the first of each, from 1. counts : how often each occurs.
+    placeholders : the cells among the missing that are words such as ``N/A``, and how often each occurs.
+    typed : what all are where they are no texts, such as ``number``; None where they are texts, or several things.
+    warnings : what people should look at.
     """
 
-    name: str
-    first: dict[str, int]
-    n: int
-    missing: int
-    typed: str | None
-    counts: Counter[str]
-    placeholders: dict[str, int]
-    warnings: list[str] = field(default_factory=list)
+    def __init__(self, name: str, values: Sequence[Any]) -> None:
+        self.name, self.n = name, len(values)
+        self.warnings: list[str] = []
+        first: dict[str, int] = {}
+        self.counts: Counter[str] = Counter()
+        kinds = set()
+        for row, value in enumerate(values, start=1):
+            if not is_absent(value):
+                cell, kind = (value, "text") if isinstance(value, str) else _read_value(value)
+                kinds.add(kind)
+                self.counts[cell] += 1
+                first.setdefault(cell, row)
+        self.typed = None if len(kinds) != 1 or kinds == {"text"} else kinds.pop()
+        placeholders = (cell for cell in first if self.typed is None and is_placeholder(cell))
+        self.placeholders = {cell: self.counts[cell] for cell in placeholders}
+        self.missing = self.n - self.counts.total() + sum(self.placeholders.values())
+        self.first = {cell: row for cell, row in first.items() if cell not in self.placeholders}
 
     @property
     def unique(self) -> bool:
@@ -178,7 +190,7 @@ def notes_of(table: Mapping[str, Sequence[Any]], overrides: Mapping[str, str]) -
     for name, values in table.items():
         if name in RESERVED:
             continue
-        cells = _distinct(name, values)
+        cells = _Cells(name, values)
         if name in overrides:
             column, reason = _override_column(cells, overrides[name])
         else:
@@ -194,23 +206,6 @@ def notes_of(table: Mapping[str, Sequence[Any]], overrides: Mapping[str, str]) -
             )
         )  # fmt: skip
     return tuple(notes)
-
-
-def _distinct(name: str, values: Sequence[Any]) -> _Cells:
-    first: dict[str, int] = {}
-    counts: Counter[str] = Counter()
-    kinds = set()
-    for row, value in enumerate(values, start=1):
-        if not is_absent(value):
-            cell, kind = (value, "text") if isinstance(value, str) else _read_value(value)
-            kinds.add(kind)
-            counts[cell] += 1
-            first.setdefault(cell, row)
-    typed = None if len(kinds) != 1 or kinds == {"text"} else kinds.pop()
-    placeholders = {cell: counts[cell] for cell in first if typed is None and is_placeholder(cell)}
-    missing = len(values) - counts.total() + sum(placeholders.values())
-    first = {cell: row for cell, row in first.items() if cell not in placeholders}
-    return _Cells(name, first, len(values), missing, typed, counts, placeholders)
 
 
 def _treat_placeholders(cells: _Cells, column: RecordColumn, *, declared: bool) -> RecordColumn:

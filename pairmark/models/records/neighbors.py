@@ -215,25 +215,21 @@ def find_rivals(comparators: Comparators, records: Prepared, n_left: int | None)
     return np.concatenate([left, right]), np.concatenate([right, left])
 
 
-class RivalIndex(NamedTuple):
-    """Rivals of each row on the left and on the right: ``starts`` (n + 1,), ``others`` and ``scores`` (c,) of each."""
+class RivalIndex:
+    """Pairs of rows, rivals, with their scores, which are `logits`, by row of ``n``, on the left and on the right:
+    ``starts`` (n + 1,), ``others`` and ``scores`` (c,) of each."""
 
-    sides: tuple[tuple[Int64, Int64, Float64], tuple[Int64, Int64, Float64]]
-
-    @classmethod
-    def of(cls, rivals: tuple[Int64, Int64], scores: Float64, n: int) -> "RivalIndex":
-        """Pairs of rows with their scores, which are `logits`, by row of ``n``."""
-        sides = []
+    def __init__(self, rivals: tuple[Int64, Int64], scores: Float64, n: int) -> None:
+        self._sides = []
         for own, other in (rivals, rivals[::-1]):
             order = np.argsort(own, kind="stable")
             starts = np.searchsorted(own[order], np.arange(n + 1)).astype(np.int64)
-            sides.append((starts, other[order], scores[order]))
-        return cls((sides[0], sides[1]))
+            self._sides.append((starts, other[order], scores[order]))
 
     def context(self, left: Int64, right: Int64, scores: Float64) -> Float32:
         """Features of pairs among their rivals, (n_pairs, `N_CONTEXT`); their own scores are `logits` too."""
         sides = []
-        for side, own, other in zip(self.sides, (left, right), (right, left), strict=True):
+        for side, own, other in zip(self._sides, (left, right), (right, left), strict=True):
             compared = np.empty((left.size, 3))
             kernels.compare_with_rivals(*side, own, other, scores, compared)
             above, best, second = compared.T

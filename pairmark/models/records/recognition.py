@@ -7,6 +7,10 @@ from itertools import islice
 from typing import Any
 
 from pairmark.models.records.compare.normal import (
+    LEGAL_FORMS,
+    NICKNAMES,
+    STREET_ENDS,
+    STREET_WORDS,
     TURN,
     fold_cell,
     iso_date,
@@ -14,7 +18,6 @@ from pairmark.models.records.compare.normal import (
     spreadsheet_date,
     words_of,
 )
-from pairmark.models.records.compare.words import LEGAL_FORMS, NICKNAMES, STREET_ENDS, STREET_WORDS
 from pairmark.models.records.schema import AFTER, BEFORE, DECIMAL_COMMA
 
 _LOOKED_AT = 2_000

@@ -366,10 +366,6 @@ class Schema(BaseModel):
     def fields(self) -> tuple[RecordColumn, ...]:
         return tuple(column for column in self.columns if column.type in COMPARED)
 
-    @cached_property
-    def _plain_columns(self) -> frozenset[str]:
-        return frozenset(column.name for column in self.columns if column.type not in COMPARED)
-
     def of_type(self, kind: FieldType) -> list[str]:
         return [column.name for column in self.columns if column.type == kind]
 
@@ -450,6 +446,7 @@ class Schema(BaseModel):
         """
         problems: list[dict[str, Any]] = []
         table: dict[str, list[Any]] = {column.name: [None] * len(values) for column in self.fields}
+        unread = {column.name for column in self.columns} - table.keys()
         for row, record in enumerate(values):
             if len(problems) > _MOST_PROBLEMS:
                 break
@@ -460,7 +457,7 @@ class Schema(BaseModel):
             for name, value in record.items():
                 if name in table:
                     table[name][row] = value
-                elif name not in self._plain_columns:
+                elif name not in unread:
                     detail = f"is none of the model's columns: {', '.join(list(table)[:20])}"
                     problems.append({"row": row + 1, "column": str(name)[:100], "detail": detail})
                 elif isinstance(value, str) and "\x00" in value:

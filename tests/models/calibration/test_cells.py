@@ -228,7 +228,7 @@ def test_a_long_list_of_all_pairs_keeps_its_origin_without_columns() -> None:
     )
     calibration = Calibration.of_pairs(CellScorer().score_pairs(cells, left, right), cells, listed)
     whole = without_columns(calibration, lacking(0), CellScorer()).whole
-    assert (calibration.origin, whole.origin) == ("all", "drawn")
+    assert (calibration.facts.origin, whole.facts.origin) == ("all", "drawn")
     assert whole.operating_point(0.05).guarantee == "finite-sample"
 
 
