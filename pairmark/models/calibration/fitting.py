@@ -272,6 +272,11 @@ class CalibrationFacts:
             }
         )
 
+    @property
+    def unit_name(self) -> str:
+        """What the units are, in words."""
+        return "pairs" if self.independent_rows else "people" if self.protocol == "open-set" else "samples"
+
     def as_dict(self) -> dict[str, Any]:
         """Without what is None for want of anything to keep."""
         return {name: fact for name, fact in asdict(self).items() if fact is not None or name == "population"}
@@ -344,7 +349,7 @@ def refusal(
 ) -> InsufficientCalibrationData:
     """The error that says what the tried methods lack, and what the others would answer."""
     facts, smallest = calibration.facts, calibration.smallest_fpr(confidence)
-    counted = "pairs" if facts.independent_rows else "people" if facts.protocol == "open-set" else "samples"
+    counted = facts.unit_name
     required = units_needed(
         fpr, confidence, different_share=facts.different_share, rows_independent=facts.independent_rows
     )
