@@ -25,7 +25,7 @@ from sklearn.svm import LinearSVC
 from benchmarks.common import Claim, Preset, Result
 from experiments import _sparse
 from pairmark.models import AlignedKernel, RankBoostKernel
-from pairmark.models.rankboost.embedding import binary_projection, chosen_pivots, compose
+from pairmark.models.rankboost.estimator import binary_projection, chosen_pivots, compose
 
 PENALTIES = (0.1, 0.22, 0.38, 1.0, 3.0, 10.0)
 _GENERATOR = {"quick": (4_000, 20_000, 20_000), "full": (50_000, 1_000_000, 1_000_000)}

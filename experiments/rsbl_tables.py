@@ -28,7 +28,7 @@ from benchmarks.common import Claim, Preset, Result
 from experiments._classes import ClassSet, difference, divisions, read_sets
 from pairmark.models import RSBL
 from pairmark.models.core.inputs import checked_identities, checked_matrix
-from pairmark.models.rsbl.choosing import folds
+from pairmark.models.rsbl.growth import folds
 
 DEPTH = 5
 PUBLISHED = {

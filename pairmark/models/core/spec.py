@@ -162,6 +162,11 @@ def document_parameters(estimator: type[AnyEstimator]) -> type[AnyEstimator]:
     return estimator
 
 
+def keep_arguments(estimator: Any, given: Mapping[str, Any]) -> None:
+    """Keep what a constructor was given, its ``locals()``, as attributes of these names, where scikit-learn looks."""
+    vars(estimator).update({name: value for name, value in given.items() if name != "self"})
+
+
 @functools.cache
 def _arguments(estimator: Any) -> dict[str, tuple[Any, Any]]:
     annotations = get_type_hints(estimator.__init__, include_extras=True)

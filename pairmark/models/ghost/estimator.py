@@ -18,7 +18,7 @@ from pairmark.models.core.inputs import LISTED, feature_names_of, one_of_equals
 from pairmark.models.core.progress import report
 from pairmark.models.core.scaling import fitted_sharpness
 from pairmark.models.core.search import GalleryIndex, Rows, SearchForm
-from pairmark.models.core.spec import LearnerSpec, RandomState, document_parameters
+from pairmark.models.core.spec import LearnerSpec, RandomState, document_parameters, keep_arguments
 from pairmark.models.core.state import Array, Fact, StateRecord, StoredState, refuse
 from pairmark.models.ghost import kernels
 from pairmark.models.ghost.classify import (
@@ -277,16 +277,7 @@ class Ghost(PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstimator):
         ] = 1_024,
         random_state: Annotated[RandomState, Field(description="seed of all random draws")] = 0,
     ) -> None:
-        self.order = order
-        self.meta_features = meta_features
-        self.graph = graph
-        self.cluster_metric = cluster_metric
-        self.balanced = balanced
-        self.strategy = strategy
-        self.max_iter = max_iter
-        self.tau = tau
-        self.subset_size = subset_size
-        self.random_state = random_state
+        keep_arguments(self, locals())
 
     def fit(self, X: ArrayLike, y: ArrayLike, *, edges: ArrayLike | None = None) -> Self:
         """Learn from points and their classes (or identities).

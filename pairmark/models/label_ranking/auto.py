@@ -10,7 +10,7 @@ from pydantic import Field
 from pairmark.models.core.arrays import Float32, Float64, Int64
 from pairmark.models.core.artefact import OutdatedModel
 from pairmark.models.core.progress import report
-from pairmark.models.core.spec import LearnerSpec, RandomState, Threads, document_parameters
+from pairmark.models.core.spec import LearnerSpec, RandomState, Threads, document_parameters, keep_arguments
 from pairmark.models.core.state import Array, Fact, StateRecord, StoredState, refuse
 from pairmark.models.evaluation.rankings import Aggregation, kendall_tau, pairwise_shares, positions_of
 from pairmark.models.label_ranking.base import (
@@ -206,12 +206,7 @@ class LabelRankingAuto(RankerBase):
             int, Field(ge=0, le=100, description="1: print each candidate's validated tau")
         ] = 0,
     ) -> None:
-        self.candidates = candidates
-        self.n_folds = n_folds
-        self.aggregation = aggregation
-        self.random_state = random_state
-        self.n_jobs = n_jobs
-        self.verbose = verbose
+        keep_arguments(self, locals())
 
     def _learn(self, X: Float32, rankings: TrainingRankings, random: np.random.RandomState) -> None:
         n, k = rankings.positions.shape

@@ -13,7 +13,14 @@ from sklearn.base import clone
 
 from pairmark.models.core.arrays import Bool, Float32, Float64
 from pairmark.models.core.progress import in_threads, report
-from pairmark.models.core.spec import Classifier, LearnerSpec, RandomState, Threads, document_parameters
+from pairmark.models.core.spec import (
+    Classifier,
+    LearnerSpec,
+    RandomState,
+    Threads,
+    document_parameters,
+    keep_arguments,
+)
 from pairmark.models.core.state import Array, State, StateRecord, StoredState
 from pairmark.models.label_ranking.base import RankerBase, TrainingRankings, aggregate_shares, spread_seeds
 from pairmark.models.label_ranking.trees import (
@@ -294,10 +301,7 @@ class PairwiseLabelRanker(RankerBase):
         ] = 0,
         n_jobs: Threads = None,
     ) -> None:
-        self.estimator = estimator
-        self.aggregation = aggregation
-        self.random_state = random_state
-        self.n_jobs = n_jobs
+        keep_arguments(self, locals())
 
     def _learn(self, X: Float32, rankings: TrainingRankings, random: np.random.RandomState) -> None:
         i, j = np.triu_indices(rankings.positions.shape[1], 1)

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
 from pairmark.models.core.progress import in_threads, report
-from pairmark.models.core.spec import LearnerSpec, RandomState, Threads, document_parameters
+from pairmark.models.core.spec import LearnerSpec, RandomState, Threads, document_parameters, keep_arguments
 from pairmark.models.core.state import Array, StateRecord, StoredState, refuse, require, require_offsets
 from pairmark.models.label_ranking import kernels
 from pairmark.models.label_ranking.base import (
@@ -390,15 +390,7 @@ class _TreesBase(RankerBase):
         n_jobs: Threads = None,
         verbose: Verbose = 0,
     ) -> None:
-        self.split = split
-        self.max_depth = max_depth
-        self.max_features = max_features
-        self.honest = honest
-        self.max_samples = max_samples
-        self.aggregation = aggregation
-        self.random_state = random_state
-        self.n_jobs = n_jobs
-        self.verbose = verbose
+        keep_arguments(self, locals())
 
     def _options(self) -> GrowOptions:
         return GrowOptions(
@@ -509,13 +501,7 @@ class LabelRankingForest(_TreesBase):
         n_jobs: Threads = None,
         verbose: Verbose = 0,
     ) -> None:
-        super().__init__(
-            split=split, max_depth=max_depth, max_features=max_features, honest=honest,
-            max_samples=max_samples, aggregation=aggregation, random_state=random_state, n_jobs=n_jobs,
-            verbose=verbose,
-        )  # fmt: skip
-        self.n_estimators = n_estimators
-        self.bootstrap = bootstrap
+        keep_arguments(self, locals())
 
 
 TREE = LearnerSpec(

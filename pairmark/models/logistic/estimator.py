@@ -19,7 +19,7 @@ from pairmark.models.core.progress import one_blas_thread
 from pairmark.models.core.scores import PairsOfRows
 from pairmark.models.core.search import GalleryIndex
 from pairmark.models.core.search import Rows as RowNumbers
-from pairmark.models.core.spec import LearnerSpec, RandomState, document_parameters
+from pairmark.models.core.spec import LearnerSpec, RandomState, document_parameters, keep_arguments
 from pairmark.models.core.state import Array, StoredState
 from pairmark.models.logistic import kernels
 from pairmark.models.pairs.lists import some_pairs
@@ -168,9 +168,7 @@ class SimilarityLogistic(PairScorerMixin, BaseEstimator):
         ] = 20_000,
         random_state: Annotated[RandomState, Field(description="seed of the pairs")] = 0,
     ) -> None:
-        self.C = C
-        self.n_pairs = n_pairs
-        self.random_state = random_state
+        keep_arguments(self, locals())
 
     def _learn_identities(self, rows: Any, codes: Int64, identities: NDArray[Any]) -> None:
         seed = int(check_random_state(self.random_state).randint(2**31))

@@ -29,7 +29,7 @@ from pairmark.models.core.search import (
     same_measure,
     seal_array,
 )
-from pairmark.models.core.spec import LearnerSpec, document_parameters
+from pairmark.models.core.spec import LearnerSpec, document_parameters, keep_arguments
 from pairmark.models.core.state import Array, StoredState
 from pairmark.models.metric import kernels
 
@@ -227,9 +227,7 @@ class MetricSimilarity(PairScorerMixin, EmbedderMixin, BaseEstimator):
             ),
         ] = "auto",
     ) -> None:
-        self.metric = metric
-        self.whiten = whiten
-        self.shrinkage = shrinkage
+        keep_arguments(self, locals())
 
     def _learn_identities(self, rows: Matrix, codes: Int64, identities: NDArray[Any]) -> None:
         if self.whiten:

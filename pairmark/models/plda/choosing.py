@@ -17,8 +17,15 @@ from pairmark.models.core.progress import report
 from pairmark.models.core.scaling import NormalMarginals
 from pairmark.models.core.state import Array, Fact, StateRecord
 from pairmark.models.evaluation.validation import Fold, fold_means, nested_rates, shown_rates
-from pairmark.models.plda.residual import Residual, fit_residual
-from pairmark.models.plda.two_covariance import TwoCovariance, moments, orient, pair_terms, shrunk_model
+from pairmark.models.plda.two_covariance import (
+    Residual,
+    TwoCovariance,
+    fit_residual,
+    moments,
+    orient,
+    pair_terms,
+    shrunk_model,
+)
 
 Marginals = Literal["raw", "normal"]
 MAX_COMPONENTS = 1_024

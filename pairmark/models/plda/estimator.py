@@ -32,7 +32,13 @@ from pairmark.models.core.search import (
     same_measure,
     seal_array,
 )
-from pairmark.models.core.spec import LearnerSpec, RandomState, check_params, document_parameters
+from pairmark.models.core.spec import (
+    LearnerSpec,
+    RandomState,
+    check_params,
+    document_parameters,
+    keep_arguments,
+)
 from pairmark.models.core.state import Array, Fact, StateRecord, StoredState, refuse
 from pairmark.models.evaluation.validation import (
     Fold,
@@ -56,8 +62,7 @@ from pairmark.models.plda.choosing import (
     SettingRates,
     fitted_model,
 )
-from pairmark.models.plda.residual import Residual
-from pairmark.models.plda.two_covariance import contributions, pair_terms, subject_ratios
+from pairmark.models.plda.two_covariance import Residual, contributions, pair_terms, subject_ratios
 
 _Rate = Annotated[list[float], Field(min_length=2, max_length=2)]
 
@@ -219,16 +224,7 @@ class Plda(PairScorerMixin, EmbedderMixin, BaseEstimator):
             RandomState, Field(description="seed of the folds; the same seed gives the same model")
         ] = 0,
     ) -> None:
-        self.marginals = marginals
-        self.length_norm = length_norm
-        self.n_components = n_components
-        self.shrink_within = shrink_within
-        self.shrink_between = shrink_between
-        self.residual_rounds = residual_rounds
-        self.scoring = scoring
-        self.protocol = protocol
-        self.target_fpr = target_fpr
-        self.random_state = random_state
+        keep_arguments(self, locals())
 
     def _learn_identities(self, rows: Float32, codes: Int64, identities: NDArray[Any]) -> None:
         random = np.random.default_rng(_seed(self.random_state))

@@ -18,7 +18,7 @@ from pairmark.models.core.base import EmbedderMixin, PairScorerMixin
 from pairmark.models.core.inputs import csr_parts, one_of_equals
 from pairmark.models.core.kernels import project_rows
 from pairmark.models.core.search import LENGTHS, GalleryIndex, Rows, SearchForm, lengths, number_rows
-from pairmark.models.core.spec import LearnerSpec, Seed, document_parameters
+from pairmark.models.core.spec import LearnerSpec, Seed, document_parameters, keep_arguments
 from pairmark.models.core.state import Array, Fact, StoredState, refuse
 from pairmark.models.rankboost.rows import KnownColumns, places_of, sparse_rows
 
@@ -266,12 +266,7 @@ class AlignedKernel(KnownColumns, PairScorerMixin, EmbedderMixin, BaseEstimator)
             Seed, Field(description="seed of all random draws; null: differs each time")
         ] = 0,
     ) -> None:
-        self.hidden = hidden
-        self.psd = psd
-        self.loss = loss
-        self.learning_rate = learning_rate
-        self.n_iter = n_iter
-        self.random_state = random_state
+        keep_arguments(self, locals())
 
     # ------------------------------------------------------------ learning
 

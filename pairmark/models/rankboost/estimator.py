@@ -1,5 +1,6 @@
-"""RankBoost kernels as a scikit-learn estimator: similarity, embedding, classes."""
+"""RankBoost kernels as a scikit-learn estimator: similarity, classes, and the embedding ("kernels as features")."""
 
+import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Annotated, Any, Final, Literal, Self
@@ -17,12 +18,18 @@ from pairmark.models.core.base import EmbedderMixin, PairScorerMixin
 from pairmark.models.core.inputs import one_of_equals
 from pairmark.models.core.scores import identity_means
 from pairmark.models.core.search import GalleryIndex, Rows
-from pairmark.models.core.spec import LearnerSpec, Seed, document_parameters
+from pairmark.models.core.spec import LearnerSpec, Seed, document_parameters, keep_arguments
 from pairmark.models.core.state import Array, StateRecord, StoredState, refuse, require
-from pairmark.models.rankboost import embedding
-from pairmark.models.rankboost.boosting import BoostSettings, RankingTask, boost, class_tasks, pair_task
+from pairmark.models.rankboost.boosting import (
+    BoostSettings,
+    FeatureMap,
+    RankingTask,
+    Rules,
+    boost,
+    class_tasks,
+    pair_task,
+)
 from pairmark.models.rankboost.rows import KnownColumns, bin_rows, sparse_rows
-from pairmark.models.rankboost.rules import FeatureMap, Rules
 
 _CENTRE_ROWS: Final = 20_000
 """Rows whose mean is the kernel's centre, at most."""
@@ -31,6 +38,10 @@ _BAGGED_ROWS: Final = 600_000
 """Rows that all bags hold together by default, at most."""
 _BLOCK: Final = 16_384
 """Rows mapped at a time: a million rows never stand in the kernel's space at once."""
+DEFAULT_PIVOTS = 1_000
+_CANDIDATES_EACH = 10
+"""Rows looked at for each pivot that is learned."""
+_MOST_CANDIDATES = 20_000
 
 _Size = Annotated[int, Field(ge=1, le=100_000)]
 
@@ -125,7 +136,7 @@ class RankBoostKernel(KnownColumns, PairScorerMixin, EmbedderMixin, BaseEstimato
         chain: Annotated[
             Literal["A", "A-B", "A-C", "A-B-C"],
             Field(
-                description="stages of the embedding. A: outputs of the weak rankers; B: kernel with "
+                description="stages of the  A: outputs of the weak rankers; B: kernel with "
                 "pivots; C: random projection"
             ),
         ] = "A-B-C",
@@ -152,17 +163,7 @@ class RankBoostKernel(KnownColumns, PairScorerMixin, EmbedderMixin, BaseEstimato
             Seed, Field(description="seed of all random draws; null: differs each time")
         ] = 0,
     ) -> None:
-        self.n_estimators = n_estimators
-        self.n_bags = n_bags
-        self.weak = weak
-        self.criterion = criterion
-        self.center = center
-        self.chain = chain
-        self.n_pivots = n_pivots
-        self.pivots = pivots
-        self.whiten = whiten
-        self.n_components = n_components
-        self.random_state = random_state
+        keep_arguments(self, locals())
 
     # ------------------------------------------------------------ learning
 
@@ -246,7 +247,7 @@ class RankBoostKernel(KnownColumns, PairScorerMixin, EmbedderMixin, BaseEstimato
 
     def _bags(self, n_tasks: int, n_rows: int) -> int:
         if self.n_bags is not None:
-            return self.n_bags
+            return int(self.n_bags)
         wide = self.n_features_in_ > n_rows
         return max(1, min(_BAGS, _BAGGED_ROWS // n_rows)) if wide and n_tasks == 1 else 1
 
@@ -269,7 +270,7 @@ class RankBoostKernel(KnownColumns, PairScorerMixin, EmbedderMixin, BaseEstimato
         pool = super()._pool(unlabelled, rows)
         if "B" in self.chain:
             # Whether there are enough is known before anything is learned.
-            embedding.number_of_pivots(self.n_pivots, pool.shape[0])
+            number_of_pivots(self.n_pivots, pool.shape[0])
         return pool
 
     def _embed(self, pool: Any, rng: np.random.Generator) -> None:
@@ -283,13 +284,11 @@ class RankBoostKernel(KnownColumns, PairScorerMixin, EmbedderMixin, BaseEstimato
             self._centre = np.asarray(mean, dtype=np.float64).ravel()
         pivots = None
         if "B" in self.chain:
-            n = embedding.number_of_pivots(self.n_pivots, pool.shape[0])
-            at = embedding.candidate_rows(self.pivots, n, pool.shape[0], rng)
+            n = number_of_pivots(self.n_pivots, pool.shape[0])
+            at = candidate_rows(self.pivots, n, pool.shape[0], rng)
             rows = self._map(self._pool_rows(pool, at))
-            pivots = embedding.chosen_pivots(self.pivots, rows, n, int(rng.integers(2**31)))
-        self.projection_ = embedding.compose(
-            self.chain, pivots, self._map.width, self.whiten, self.n_components, rng
-        )
+            pivots = chosen_pivots(self.pivots, rows, n, int(rng.integers(2**31)))
+        self.projection_ = compose(self.chain, pivots, self._map.width, self.whiten, self.n_components, rng)
 
     # ------------------------------------------------------------ the ranking and the classes
 
@@ -385,6 +384,103 @@ class RankBoostKernel(KnownColumns, PairScorerMixin, EmbedderMixin, BaseEstimato
             raise refuse("centre", None, f"has {self._centre.size} rows", f"{n}, one a coordinate")
         if self.projection_ is None and {"B", "C"} & set(self.chain):
             raise refuse("projection", None, "is missing", "it with pivots or a projection in the chain")
+
+
+def number_of_pivots(n_pivots: int | None, n_rows: int) -> int:
+    """How many pivots to take.
+
+    Raises
+    ------
+    ValueError
+        When more are asked for than there are rows.
+    """
+    if n_pivots is None:
+        return min(DEFAULT_PIVOTS, n_rows)
+    if n_pivots > n_rows:
+        raise ValueError(
+            f"n_pivots is {n_pivots} and there are {n_rows} rows to draw pivots from: expected at most as many "
+            "pivots as rows; ask for fewer or bring more unlabelled rows"
+        )
+    return n_pivots
+
+
+def candidate_rows(rule: str, n_pivots: int, n_rows: int, rng: np.random.Generator) -> Int64:
+    """Rows to draw, ascending: the pivots themselves, or what learned pivots are learned from."""
+    if rule == "random":
+        n_candidates = n_pivots
+    else:
+        n_candidates = min(n_rows, max(n_pivots, min(_MOST_CANDIDATES, _CANDIDATES_EACH * n_pivots)))
+    return np.sort(rng.choice(n_rows, n_candidates, replace=False))
+
+
+def chosen_pivots(
+    rule: Literal["random", "kmeans"], candidates: csr_array, n_pivots: int, seed: int
+) -> Float64:
+    """Pivots in the space of the kernel, (n_pivots, width), from candidates in that space: the rows, or centres."""
+    if rule == "random":
+        return np.asarray(candidates.toarray(), dtype=np.float64)
+    from sklearn.cluster import MiniBatchKMeans
+    from sklearn.exceptions import ConvergenceWarning
+
+    size = max(1024, 2 * n_pivots)
+    with warnings.catch_warnings():
+        # Fewer distinct rows than centres is no harm here: the rest are copies.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        means = MiniBatchKMeans(
+            n_pivots, n_init=1, init="random", batch_size=size, max_iter=20, random_state=seed
+        ).fit(candidates)
+    return np.asarray(means.cluster_centers_, dtype=np.float64)
+
+
+def whitening(pivots: Float64) -> Float64:
+    """W, (r, rank), such that b W has the inner products of the orthogonal projections onto the pivots' span.
+
+    b is a row's kernel with each of the r pivots; with the kernel matrix of the pivots U^T U (Cholesky, U upper
+    triangular), b W = U^-T b. Of pivots that depend on others only a basis is kept (pivoted factorisation), so the
+    kernel matrix may be singular.
+
+    Parameters
+    ----------
+    pivots : (r, width), in the space of the kernel.
+    """
+    from scipy.linalg import lapack, solve_triangular
+
+    gram = pivots @ pivots.T
+    size = float(np.trace(gram)) / max(1, gram.shape[0])
+    if size <= 0.0:
+        return np.zeros((gram.shape[0], 1))
+    upper, order, rank, _ = lapack.dpstrf(gram / size, tol=1e-10)
+    basis = np.asarray(order[:rank], dtype=np.int64) - 1
+    triangle = np.triu(upper[:rank, :rank])
+    weights = np.zeros((gram.shape[0], int(rank)))
+    weights[basis] = solve_triangular(triangle, np.eye(int(rank)), lower=False) / np.sqrt(size)
+    return weights
+
+
+def binary_projection(n_in: int, n_out: int, rng: np.random.Generator) -> Float64:
+    """(n_in, n_out) of +-1/sqrt(n_out), each with probability one half (Achlioptas 2003, theorem 1.1)."""
+    signs = 2.0 * rng.integers(0, 2, (n_in, n_out)) - 1.0
+    return np.asarray(signs / np.sqrt(n_out))
+
+
+def compose(
+    chain: str, pivots: Float64 | None, width: int, whiten: bool, n_components: int, rng: np.random.Generator
+) -> Float64 | None:
+    """The whole way from the kernel's space to the embedding as one matrix, (width, k); None: no change.
+
+    Every stage is linear there: B multiplies by the pivots, whitening and C by theirs.
+    """
+    matrix: Float64 | None = None
+    if "B" in chain:
+        assert pivots is not None
+        matrix = pivots.T
+        if whiten:
+            matrix = matrix @ whitening(pivots)
+    if "C" in chain:
+        n_in = width if matrix is None else matrix.shape[1]
+        projection = binary_projection(n_in, n_components, rng)
+        matrix = projection if matrix is None else matrix @ projection
+    return None if matrix is None else np.ascontiguousarray(matrix)
 
 
 def _progress(start: float, share: float) -> Any:

@@ -25,20 +25,24 @@ from pairmark.models.core.search import (
     same_measure,
     seal_array,
 )
-from pairmark.models.core.spec import LearnerSpec, Seed, check_params, document_parameters
+from pairmark.models.core.spec import LearnerSpec, Seed, check_params, document_parameters, keep_arguments
 from pairmark.models.core.state import Array, Fact, StateRecord, StoredState, refuse
 from pairmark.models.pairs.lists import labeled_rows_of_pairs
-from pairmark.models.rsbl.choosing import (
+from pairmark.models.rsbl.growth import (
     MAX_EXACT_CLASSES,
+    Distances,
+    Growth,
+    Inputs,
     Judge,
+    Layer,
     by_class,
     choose,
     class_distances,
     exact_dual,
     folds,
     iterative_primal,
+    walk_layers,
 )
-from pairmark.models.rsbl.growth import Distances, Growth, Inputs, Layer, walk_layers
 
 Metric = Literal["euclidean", "manhattan", "cosine"]
 BLOCK_BYTES: Final = 64 * 1024 * 1024
@@ -159,16 +163,7 @@ class RSBL(PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstimator):
         ] = 2_000,
         random_state: Annotated[Seed, Field(description="seed of all random draws")] = 0,
     ) -> None:
-        self.depth = depth
-        self.k_max = k_max
-        self.beta = beta
-        self.metric = metric
-        self.final = final
-        self.C = C
-        self.selection = selection
-        self.n_folds = n_folds
-        self.max_references = max_references
-        self.random_state = random_state
+        keep_arguments(self, locals())
 
     def _learn_identities(self, rows: Float32, codes: Int64, identities: NDArray[Any]) -> None:
         # Threads that wait for each other cost many times what products of so few rows take.

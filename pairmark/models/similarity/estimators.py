@@ -3,26 +3,27 @@
 from abc import abstractmethod
 from collections.abc import Sequence
 from contextlib import closing
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 from joblib import effective_n_jobs
 from numpy.typing import ArrayLike, NDArray
 from pydantic import Field
+from scipy.linalg import eigh
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from pairmark.models.core import kernels
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
 from pairmark.models.core.base import SCORE_BLOCK, GalleryIndex, Matrix, PairScorerMixin
-from pairmark.models.core.inputs import checked_same, feature_names_of
+from pairmark.models.core.inputs import checked_same, feature_names_of, one_of_equals
 from pairmark.models.core.progress import report
 from pairmark.models.core.search import SearchLimits, TopK, TopRows, number_rows, pad_results, select_rows
-from pairmark.models.core.spec import LearnerSpec, RandomState, Threads, document_parameters
-from pairmark.models.core.state import Fact, StateRecord
+from pairmark.models.core.spec import LearnerSpec, RandomState, Threads, document_parameters, keep_arguments
+from pairmark.models.core.state import Array, Fact, StateRecord
 from pairmark.models.pairs.sampling import MAX_PAIRS, PairMap, PairPopulation
 from pairmark.models.similarity import explain
-from pairmark.models.similarity.axes import Axes, axes_of
 from pairmark.models.similarity.explain import PairWords
 from pairmark.models.similarity.growth import (
     EACH_GIVEN,
@@ -47,6 +48,51 @@ _FIRST_SHARE, _PROMISING, _MORE_PROMISING = 16, 96, 8
 ``k`` where that is more, and so many times as many in each turn after."""
 _TOP_DEPTH = 2
 """Of the tops of trees that bound ranks."""
+_MOST_AXES, _MOST_FEATURES, _LEAST_PAIRS = 8, 512, 100
+_LIMIT, _SHRINKAGE = 3.0, 0.5
+"""Deviations that features are clipped at; how far the covariance within people is shrunk to its diagonal."""
+_LOOKED_AT = 10_000
+"""Pairs that features are scaled by, evenly spaced."""
+
+
+class Axes(NamedTuple):
+    """Features to axes: ``clip((x - centre) * scale) @ weights``."""
+
+    centre: Annotated[Float32, Array(shape=("features",))]
+    scale: Annotated[Float32, Array(shape=("features",))]
+    weights: Annotated[Float32, Array(shape=("features", "axes"))]
+
+    def beside(self, X: Float32) -> Float32:
+        """The features and the axes of rows (n, d), each as if alone."""
+        rows = one_of_equals(X)
+        with np.errstate(over="ignore"):
+            points = np.clip((rows - self.centre) * self.scale, -_LIMIT, _LIMIT)
+        out = np.empty((rows.shape[0], self.weights.shape[1]), dtype=np.float32)
+        kernels.affine(points, np.array(self.weights), np.zeros(out.shape[1], dtype=np.float32), out)
+        return np.broadcast_to(np.hstack([rows, out]), (X.shape[0], X.shape[1] + out.shape[1]))
+
+
+def axes_of(left: Float32, right: Float32, same: Bool) -> Axes | None:
+    """From listed pairs (n, d); None where there are few positive ones, or too many features."""
+    d = left.shape[1]
+    if not 2 <= d <= _MOST_FEATURES or np.count_nonzero(same) < max(_LEAST_PAIRS, d):
+        return None
+    step = -(-same.size // _LOOKED_AT)
+    rows = np.concatenate([left[::step], right[::step]]).astype(np.float64)
+    low, centre, high = np.quantile(rows, (0.16, 0.5, 0.84), axis=0)
+    # A feature that is one value for most is not blown up: its deviation counts there.
+    spread = np.maximum((high - low) / 2, np.maximum(0.1 * rows.std(axis=0), 1e-30))
+
+    def scaled(points: NDArray[np.floating]) -> Float64:
+        return np.asarray(np.clip((points - centre) / spread, -_LIMIT, _LIMIT), dtype=np.float64)
+
+    differences, whole = scaled(left[same]) - scaled(right[same]), np.cov(scaled(rows).T)
+    within = differences.T @ differences / (2 * len(differences))
+    floor = 1e-6 * np.trace(whole) / d * np.eye(d)
+    within = (1 - _SHRINKAGE) * within + _SHRINKAGE * np.diag(np.diag(within)) + floor
+    weights = eigh(whole, within + 1e-12 * np.eye(d))[1][:, ::-1][:, :_MOST_AXES]
+    weights *= np.where(weights.sum(axis=0) < 0, -1.0, 1.0)
+    return Axes(*(np.ascontiguousarray(part, dtype=np.float32) for part in (centre, 1 / spread, weights)))
 
 
 class SimilarityBase(SimilarityState, PairScorerMixin, BaseEstimator):
@@ -64,20 +110,8 @@ class SimilarityBase(SimilarityState, PairScorerMixin, BaseEstimator):
     _packed: PackedTrees
     _bounds: PackedTrees
     _axes: Annotated[Axes | None, StateRecord(prefix="axes_")] = None
-    max_depth: int
-    leaf_depth: int
-    pair_map: PairMap
-    n_pairs: int | None
-    max_features: MaxFeatures
-    random_state: int | np.random.RandomState | None
-    n_jobs: int | None
-    verbose: int
     n_estimators = 1
     bootstrap = False
-
-    def __init__(self, **params: Any) -> None:
-        for name, value in params.items():
-            setattr(self, name, value)
 
     def _learn_identities(self, rows: Float32, codes: Int64, identities: NDArray[Any]) -> None:
         random = self._begin()
@@ -313,10 +347,7 @@ class SimilarityTree(SimilarityBase):
         n_jobs: Threads = None,
         verbose: _Verbose = 0,
     ) -> None:
-        super().__init__(
-            max_depth=max_depth, leaf_depth=leaf_depth, leaf_rank=leaf_rank, pair_map=pair_map,
-            n_pairs=n_pairs, max_features=max_features, random_state=random_state, n_jobs=n_jobs, verbose=verbose,
-        )  # fmt: skip
+        keep_arguments(self, locals())
 
     @property
     def roc_(self) -> tuple[Float64, Float64]:
@@ -398,13 +429,7 @@ class SimilarityForest(SimilarityBase):
         n_jobs: Threads = None,
         verbose: _Verbose = 0,
     ) -> None:
-        super().__init__(
-            max_depth=max_depth, leaf_depth=leaf_depth, leaf_rank=leaf_rank, pair_map=pair_map,
-            n_pairs=n_pairs, max_features=max_features, random_state=random_state, n_jobs=n_jobs, verbose=verbose,
-        )  # fmt: skip
-        self.n_estimators = n_estimators
-        self.aggregation = aggregation
-        self.bootstrap = bootstrap
+        keep_arguments(self, locals())
 
     @property
     def pair_feature_importances_(self) -> Float64:

@@ -12,8 +12,7 @@ from sklearn.model_selection import cross_val_score
 from sklearn.svm import SVC
 
 from pairmark.models import RSBL
-from pairmark.models.rsbl.choosing import folds
-from pairmark.models.rsbl.growth import Distances
+from pairmark.models.rsbl.growth import Distances, folds
 
 X, y = load_iris(return_X_y=True)
 moons, moon = make_moons(90, noise=0.25, random_state=2)
