@@ -17,11 +17,15 @@ from pairmark.models.core.arrays import ArrayLike, Bool, Float32, Float64, Int32
 from pairmark.models.core.progress import one_blas_thread
 from pairmark.models.core.scores import PairsOfRows
 from pairmark.models.core.search import GalleryIndex, Rows
-from pairmark.models.core.spec import LearnerSpec, RandomState, document_parameters
+from pairmark.models.core.spec import (
+    LearnerSpec,
+    RandomState,
+    document_parameters,
+    n_features_tried,
+)
 from pairmark.models.core.state import Array, Fact, StoredState, refuse, require
 from pairmark.models.evaluation.validation import GroupedRows, dealt_units, row_units
 from pairmark.models.pairs.lists import labeled_rows_of_pairs
-from pairmark.models.trees.features import n_features_tried
 
 ClassifierName = Literal["logistic", "svc", "extra-trees", "pool", "quick-pool"]
 _POOLS = {"pool": ("logistic", "svc", "extra-trees"), "quick-pool": ("logistic", "extra-trees")}

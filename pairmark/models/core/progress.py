@@ -12,6 +12,7 @@ from contextvars import ContextVar
 from functools import cache
 from typing import Any, cast
 
+import numpy as np
 from joblib import Parallel, delayed, effective_n_jobs
 from threadpoolctl import ThreadpoolController
 
@@ -88,3 +89,8 @@ def in_threads(work: Callable[[Any], Any], jobs: Sequence[Any], n_jobs: int | No
         delayed(work)(job) for job in jobs
     )
     return results
+
+
+def spread_seeds(random: np.random.RandomState, n: int) -> list[int]:
+    """Seeds drawn before any parallel work, so that results don't depend on who does it."""
+    return [int(seed) for seed in random.randint(0, np.iinfo(np.int64).max, size=n, dtype=np.int64)]

@@ -24,14 +24,12 @@ from pairmark.models.ghost import kernels
 from pairmark.models.ghost.classify import (
     STRATEGIES,
     GhostClasses,
-    Weighing,
     balanced_accuracy,
     class_distances,
     describe,
     distances,
     weighing_of,
 )
-from pairmark.models.ghost.graph import MAX_POINTS, Attachment, Graph, given_graph, nearest_graph
 from pairmark.models.ghost.learning import (
     MAX_PAIRS,
     GhostWeights,
@@ -41,13 +39,18 @@ from pairmark.models.ghost.learning import (
     withheld_rows,
 )
 from pairmark.models.ghost.space import (
+    MAX_POINTS,
     PATH,
+    Attachment,
     GhostPoints,
+    Graph,
     MetaFeatures,
     Scales,
     Space,
     choose,
+    given_graph,
     known_names,
+    nearest_graph,
     scales_of,
 )
 from pairmark.models.pairs.lists import some_pairs
@@ -62,91 +65,6 @@ def _reach(coordinates: Float32) -> Float64:
     """The greatest sum of absolute coordinates of a row, (1,), with headroom for coordinates too small for float32."""
     sums = np.abs(coordinates).sum(axis=1, dtype=np.float64)
     return np.array([sums.max(initial=0.0) + coordinates.shape[1] * 2.0**-120])
-
-
-def contributions(
-    estimator: Any,
-    space: Space,
-    weighing: Weighing,
-    left: Float32,
-    right: Float32,
-    score: float,
-    feature_names: Sequence[str] | None,
-) -> dict[str, Any]:
-    """Contributions that add up to one pair's score.
-
-    Parameters
-    ----------
-    estimator : the fitted learner. space, weighing : its meta-features, and the weights in use.
-    left, right : (1, d).
-    feature_names : (d,) names to use; those of training when None.
-
-    Returns
-    -------
-    ``distance``; ``contributions``, the largest first: ``meta_feature``, its ``weight`` (of the meta-feature divided
-    by its mean), and the ``contribution`` to the score, never above 0; ``rest`` is what all others add.
-    """
-    features, names = feature_names_of(estimator, feature_names), estimator.meta_feature_names_
-    gaps = np.abs(left[0].astype(np.float64) - right[0])
-    entries: list[dict[str, Any]] = [
-        {
-            "meta_feature": features[column],
-            "weight": float(estimator.weights_[column]),
-            "left": float(left[0, column]),
-            "right": float(right[0, column]),
-            "contribution": 0.0 - float(weight * gaps[column]),
-        }
-        for column, weight in zip(weighing.columns, weighing.features, strict=True)
-    ]
-    A, B = space.points(left), space.points(right)
-    by_name = dict(zip(names.tolist(), estimator.weights_.tolist(), strict=True))
-    for name, weight in weighing.pairs.items():
-        value = 0.0 - weight * float(space.pair_values(name, A, B)[0])
-        entries.append(
-            {
-                "meta_feature": name,
-                "weight": by_name[name],
-                "left": None,
-                "right": None,
-                "contribution": value,
-            }
-        )
-    entries.sort(key=lambda entry: (entry["contribution"], entry["meta_feature"]))
-    largest = entries[:LISTED]
-    remainder = sum(entry["contribution"] for entry in entries[LISTED:])
-    return {"distance": 0.0 - score, "contributions": largest, "rest": float(remainder)}
-
-
-def selection(
-    estimator: Any, space: Space, feature_names: Sequence[str] | None, *, classifies: bool
-) -> dict[str, Any]:
-    """The weights that are left, the largest first: the model read as a selection of features.
-
-    Returns
-    -------
-    ``weights``: the `LISTED` largest, ``meta_feature`` and ``weight``; ``n_weights`` of ``n_meta_features`` are not 0;
-    ``exemplar_price``; and of a classifier ``strategy`` and ``validation``, each strategy's balanced accuracy on
-    withheld rows.
-    """
-    names = estimator.meta_feature_names_.tolist()
-    d = estimator.n_features_in_
-    if feature_names is not None and space.meta_features.features and len(feature_names) == d:
-        names[:d] = [str(name) for name in feature_names]
-    order = np.argsort(-estimator.weights_, kind="stable")
-    positive = [int(feature) for feature in order if estimator.weights_[feature] > 0]
-    summary: dict[str, Any] = {
-        "weights": [
-            {"meta_feature": names[feature], "weight": float(estimator.weights_[feature])}
-            for feature in positive[:LISTED]
-        ],
-        "n_weights": len(positive),
-        "n_meta_features": len(names),
-        "exemplar_price": estimator.exemplar_price_,
-    }
-    if classifies:
-        summary["strategy"] = estimator.strategy_
-        summary["validation"] = dict(estimator.validation_)
-    return summary
 
 
 _Strategy = Literal["center", "average", "knn", "minimum", "maximum"]
@@ -411,15 +329,75 @@ class Ghost(PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstimator):
     def explain(
         self, left: ArrayLike, right: ArrayLike, feature_names: Sequence[str] | None = None
     ) -> dict[str, Any]:
-        """What each meta-feature contributes to one pair's distance; see `contributions`."""
+        """What each meta-feature contributes to one pair's distance.
+
+        Parameters
+        ----------
+        left, right : (d,) or (1, d), one pair.
+        feature_names : (d,) names to use; those of training when None.
+
+        Returns
+        -------
+        ``distance``; ``contributions``, the largest first: ``meta_feature``, its ``weight`` (of the meta-feature
+        divided by its mean), and the ``contribution`` to the score, never above 0; ``rest`` is what all others add.
+        """
         a, b = self._one_pair(left, right)
-        score = float(self._pair_score(a, b)[0])
-        return contributions(self, self._space, self._weighing, a, b, score, feature_names)
+        features, weighing, space = feature_names_of(self, feature_names), self._weighing, self._space
+        gaps = np.abs(a[0].astype(np.float64) - b[0])
+        entries: list[dict[str, Any]] = [
+            {
+                "meta_feature": features[column],
+                "weight": float(self.weights_[column]),
+                "left": float(a[0, column]),
+                "right": float(b[0, column]),
+                "contribution": 0.0 - float(weight * gaps[column]),
+            }
+            for column, weight in zip(weighing.columns, weighing.features, strict=True)
+        ]
+        A, B = space.points(a), space.points(b)
+        by_name = dict(zip(self.meta_feature_names_.tolist(), self.weights_.tolist(), strict=True))
+        entries += [
+            {
+                "meta_feature": name,
+                "weight": by_name[name],
+                "left": None,
+                "right": None,
+                "contribution": 0.0 - weight * float(space.pair_values(name, A, B)[0]),
+            }
+            for name, weight in weighing.pairs.items()
+        ]
+        entries.sort(key=lambda entry: (entry["contribution"], entry["meta_feature"]))
+        return {
+            "distance": 0.0 - float(self._pair_score(a, b)[0]),
+            "contributions": entries[:LISTED],
+            "rest": float(sum(entry["contribution"] for entry in entries[LISTED:])),
+        }
 
     def model_facts(self, feature_names: Sequence[str] | None = None) -> dict[str, Any]:
-        """What the model's page shows; see `selection`."""
+        """What the model's page shows: the weights that are left, the largest first, read as a selection of features.
+
+        Returns
+        -------
+        ``weights``: the `LISTED` largest, ``meta_feature`` and ``weight``; ``n_weights`` of ``n_meta_features`` are not
+        0; ``exemplar_price``; and of a classifier ``strategy`` and ``validation``, each strategy's balanced accuracy on
+        withheld rows.
+        """
         check_is_fitted(self)
-        return selection(self, self._space, feature_names, classifies=self._classes is not None)
+        names, d = self.meta_feature_names_.tolist(), self.n_features_in_
+        if feature_names is not None and self._space.meta_features.features and len(feature_names) == d:
+            names[:d] = [str(name) for name in feature_names]
+        positive = [int(at) for at in np.argsort(-self.weights_, kind="stable") if self.weights_[at] > 0]
+        weights = [
+            {"meta_feature": names[at], "weight": float(self.weights_[at])} for at in positive[:LISTED]
+        ]
+        classes = {"strategy": self.strategy_, "validation": dict(self.validation_ or {})}
+        return {
+            "weights": weights,
+            "n_weights": len(positive),
+            "n_meta_features": len(names),
+            "exemplar_price": self.exemplar_price_,
+            **({} if self._classes is None else classes),
+        }
 
     def _new_space(self, X: Float32, edges: ArrayLike | None, *, keep: bool) -> Space:
         has_graph = self.graph is not None or edges is not None

@@ -102,8 +102,7 @@ class TrainingSet:
         for c in range(exemplars.size):
             rows = np.flatnonzero(self.codes == c)
             exemplars[c] = rows[sums[rows].argmin()]
-        of_rows: Int64 = exemplars[self.codes]
-        return of_rows
+        return np.asarray(exemplars[self.codes])
 
     def solve(self, costs: Any) -> Solution:
         """Minimise every slave at the present multipliers."""

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from pairmark.models.core.arrays import Float32, Float64, Int64
 from pairmark.models.core.artefact import OutdatedModel
-from pairmark.models.core.progress import report
+from pairmark.models.core.progress import report, spread_seeds
 from pairmark.models.core.spec import LearnerSpec, RandomState, Threads, document_parameters, keep_arguments
 from pairmark.models.core.state import Array, Fact, StateRecord, StoredState, refuse
 from pairmark.models.evaluation.rankings import Aggregation, kendall_tau, pairwise_shares, positions_of
@@ -18,7 +18,6 @@ from pairmark.models.label_ranking.base import (
     TrainingRankings,
     aggregate_shares,
     n_pairs,
-    spread_seeds,
 )
 from pairmark.models.label_ranking.pairwise import (
     LogisticPairs,
@@ -213,14 +212,17 @@ class LabelRankingAuto(RankerBase):
         seeds = dict(zip(CANDIDATE_CLASSES, spread_seeds(random, len(CANDIDATE_CLASSES)), strict=True))
         choosing = np.random.default_rng(spread_seeds(random, 1)[0])
         completing = spread_seeds(random, 1)[0]
-        names = self._names(k)
+        slow = {"logistic"} if n_pairs(k) > _SLOW_PAIRS else set()
+        chosen = self.candidates or CANDIDATE_CLASSES.keys() - slow
+        names = [name for name in CANDIDATE_CLASSES if name in chosen]
         limit = max(200, min(_VALIDATION_ROWS, _VALIDATION_CELLS // (k * k * len(names))))
         rows = np.sort(choosing.permutation(n)[:limit])
         sample = X[rows]
         validation = rankings.positions[rows]
         n_folds = min(self.n_folds, rows.size)
         self.tau_, self.members_ = {}, {}
-        predictions: dict[str, Float64] = {}
+        self.weights_, self.blend_tau_ = {names[0]: 1.0}, 0.0
+        self.aggregation_ = "borda" if self.aggregation == "auto" else self.aggregation
         if n_folds >= 2:
             fold = choosing.permutation(np.arange(rows.size) % n_folds)
             predictions = {name: np.empty((rows.size, k, k)) for name in names}
@@ -236,39 +238,22 @@ class LabelRankingAuto(RankerBase):
             self.tau_ = {name: _tau(before, validation, "borda") for name, before in predictions.items()}
             if self.verbose:
                 print(f"LabelRankingAuto: {self.tau_}")
-        if predictions:
-            weights = _beyond_constant(_greedy(predictions, validation), predictions, validation)
-            blend = sum(predictions[name] * weight for name, weight in weights.items())
-        else:
-            weights, blend = {names[0]: 1.0}, None
-        self._settle(weights, blend, validation)
-        members: Any = list(weights)
-        self._member_names = members
+            self.weights_ = _beyond_constant(_greedy(predictions, validation), predictions, validation)
+            blend: Any = sum(predictions[name] * weight for name, weight in self.weights_.items())
+            taus = {name: _tau(blend, validation, name) for name in _AGGREGATIONS}
+            if self.aggregation == "auto":
+                self.aggregation_ = max(taus, key=lambda name: taus[name])
+            self.blend_tau_ = taus[self.aggregation_]
+        self._member_names = list(self.weights_)
         data = self._examples(X, rankings, completing)
-        for number, name in enumerate(weights):
+        for number, name in enumerate(self._member_names):
             self.members_[name] = CANDIDATE_CLASSES[name].fit(name, data, seeds[name], self.n_jobs)
-            report(0.8 + 0.2 * (number + 1) / len(weights), f"learning {name}")
+            report(0.8 + 0.2 * (number + 1) / len(self._member_names), f"learning {name}")
 
     def _examples(self, X: Float32, rankings: TrainingRankings, seed: int) -> Examples:
         return Examples(
             X=X, positions=rankings.positions, targets=complete_rankings(X, rankings, seed, self.n_jobs)
         )
-
-    def _settle(self, weights: dict[str, float], blend: Any, validation: Float32) -> None:
-        self.weights_ = weights
-        self.aggregation_ = "borda" if self.aggregation == "auto" else self.aggregation
-        self.blend_tau_ = 0.0
-        if blend is None:
-            return
-        taus = {name: _tau(blend, validation, name) for name in _AGGREGATIONS}
-        if self.aggregation == "auto":
-            self.aggregation_ = max(taus, key=lambda name: taus[name])
-        self.blend_tau_ = taus[self.aggregation_]
-
-    def _names(self, k: int) -> list[str]:
-        if self.candidates is not None:
-            return [name for name in CANDIDATE_CLASSES if name in self.candidates]
-        return [name for name in CANDIDATE_CLASSES if name != "logistic" or n_pairs(k) <= _SLOW_PAIRS]
 
     def _scores(self, X: Float32) -> Float64:
         blend = np.zeros((X.shape[0], self.n_labels_, self.n_labels_))

@@ -176,7 +176,7 @@ class RankerBase(Stateful, BaseEstimator):
         ValueError
             On anything else, with the row or label that is wrong, and on parameters out of bounds.
         """
-        self._check()
+        check_params(self)
         random: np.random.RandomState = check_random_state(self.random_state)
         X = checked_matrix(self, X, "X", reset=True)
         rankings = training_rankings(Y, X.shape[0])
@@ -211,10 +211,6 @@ class RankerBase(Stateful, BaseEstimator):
         counts = np.bincount(self.order_, minlength=self.n_labels_)
         require(counts[self.order_] == 1, "label_order", self.order_, "each label once")
 
-    def _check(self) -> None:
-        """Hold the parameters against their model; a `ValueError` names those that do not fit."""
-        check_params(self)
-
     @abstractmethod
     def _learn(self, X: Float32, rankings: TrainingRankings, random: np.random.RandomState) -> None: ...
 
@@ -234,9 +230,7 @@ class RankerBase(Stateful, BaseEstimator):
         return checked_matrix(self, X, "X")
 
     def _in_caller_order(self, canonical: Float64) -> Float64:
-        original = np.empty(canonical.shape)
-        original[:, self.order_] = canonical
-        return original
+        return canonical[:, np.argsort(self.order_)]
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "order_")
@@ -259,8 +253,3 @@ def aggregate_shares(before: Float64, aggregation: str) -> Float64:
         return np.asarray(shares)
     # Defeats come in halves, so that shares within (0, 1) scaled to below a half only settle ties.
     return np.asarray((k - 1) - copeland(before) + 0.49 * shares)
-
-
-def spread_seeds(random: np.random.RandomState, n: int) -> list[int]:
-    """Seeds drawn before any parallel work, so that results don't depend on who does it."""
-    return [int(seed) for seed in random.randint(0, np.iinfo(np.int64).max, size=n, dtype=np.int64)]

@@ -12,7 +12,7 @@ from pydantic import Field
 from sklearn.base import clone
 
 from pairmark.models.core.arrays import Bool, Float32, Float64
-from pairmark.models.core.progress import in_threads, report
+from pairmark.models.core.progress import in_threads, report, spread_seeds
 from pairmark.models.core.spec import (
     Classifier,
     LearnerSpec,
@@ -22,7 +22,7 @@ from pairmark.models.core.spec import (
     keep_arguments,
 )
 from pairmark.models.core.state import Array, State, StateRecord, StoredState
-from pairmark.models.label_ranking.base import RankerBase, TrainingRankings, aggregate_shares, spread_seeds
+from pairmark.models.label_ranking.base import RankerBase, TrainingRankings, aggregate_shares
 from pairmark.models.label_ranking.trees import (
     GrowOptions,
     Trees,
@@ -41,14 +41,6 @@ class PairProblem:
     rows: NDArray[np.intp]
     first: Bool
 
-    @classmethod
-    def of(cls, positions: Float32, first: int, second: int) -> "PairProblem":
-        """The pair's rows: those that show both labels and do not tie them."""
-        difference = positions[:, second] - positions[:, first]
-        # NaN compares false: a row that does not show both labels is no example, and neither is a tie.
-        rows = np.flatnonzero(np.abs(difference) > 0)
-        return cls(rows=rows, first=difference[rows] > 0)
-
     def share(self) -> float:
         """Smoothed share of rows that put the first label before."""
         return float((self.first.sum() + 0.5) / (self.first.size + 1.0))
@@ -60,8 +52,13 @@ class PairProblem:
 
 
 def problems_of(positions: Float32) -> list[PairProblem]:
-    """Of all pairs of labels, in the order of `numpy.triu_indices`."""
-    return [PairProblem.of(positions, *pair) for pair in combinations(range(positions.shape[1]), 2)]
+    """Of all pairs of labels, in the order of `numpy.triu_indices`: rows that show both and do not tie them."""
+    problems = []
+    for first, second in combinations(positions.T, 2):
+        # NaN compares false: a row that does not show both labels is no example, and neither is a tie.
+        rows = np.flatnonzero(np.abs(second - first) > 0)
+        problems.append(PairProblem(rows=rows, first=second[rows] > first[rows]))
+    return problems
 
 
 def square(shares: Float64, modelled: NDArray[np.intp], constant: Float64, k: int) -> Float64:
@@ -74,13 +71,6 @@ def square(shares: Float64, modelled: NDArray[np.intp], constant: Float64, k: in
     before[:, i, j] = flat
     before[:, j, i] = 1.0 - flat
     return before
-
-
-def standard(X: Float32) -> tuple[Float64, Float64]:
-    """Mean and standard deviation of the features, 1 where they are constant."""
-    scale = X.std(axis=0, dtype=np.float64)
-    scale[scale == 0] = 1.0
-    return X.mean(axis=0, dtype=np.float64), scale
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,7 +103,9 @@ class LogisticPairs:
     ) -> "LogisticPairs":
         from sklearn.linear_model import LogisticRegression
 
-        mean, scale = standard(X)
+        mean, scale = X.mean(axis=0, dtype=np.float64), X.std(axis=0, dtype=np.float64)
+        # Constant features stay as they are.
+        scale[scale == 0] = 1.0
         points = (X - mean) / scale
 
         def fit(problem: PairProblem) -> tuple[Float64, float]:

@@ -9,8 +9,16 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
-from pairmark.models.core.progress import in_threads, report
-from pairmark.models.core.spec import LearnerSpec, RandomState, Threads, document_parameters, keep_arguments
+from pairmark.models.core.progress import in_threads, report, spread_seeds
+from pairmark.models.core.spec import (
+    LearnerSpec,
+    MaxFeatures,
+    RandomState,
+    Threads,
+    document_parameters,
+    keep_arguments,
+    n_features_tried,
+)
 from pairmark.models.core.state import Array, StateRecord, StoredState, refuse, require, require_offsets
 from pairmark.models.label_ranking import kernels
 from pairmark.models.label_ranking.base import (
@@ -18,9 +26,7 @@ from pairmark.models.label_ranking.base import (
     TrainingRankings,
     aggregate_shares,
     completed_targets,
-    spread_seeds,
 )
-from pairmark.models.trees.features import MaxFeatures, n_features_tried
 
 Split = Annotated[
     Literal["breiman", "level"],
@@ -115,8 +121,9 @@ class Trees:
         """Pairwise shares, (n, k, k), see `kernels.pair_votes`."""
         k = positions.shape[1]
         out = np.zeros((X.shape[0], k, k))
-        nodes = self.of(self.roots)
-        kernels.pair_votes(X, *nodes, positions, targets, reach_of(k), FAINT, skip, out)
+        # A difference of as much as k labels can have is certain.
+        reach = float(max(2, k) - 1)
+        kernels.pair_votes(X, *self.of(self.roots), positions, targets, reach, FAINT, skip, out)
         return out
 
 
@@ -203,11 +210,6 @@ def end_to_end(forests: Sequence[Trees], examples: Sequence[int] | None = None) 
         members=joined("members", np.int32, rows),
         mass=joined("mass", np.float32),
     )
-
-
-def reach_of(k: int) -> float:
-    """Difference of two of k labels' targets that counts as certain."""
-    return float(max(2, k) - 1)
 
 
 def _sample(n: int, options: GrowOptions, rng: np.random.Generator) -> tuple[Float64, Float64]:
@@ -392,8 +394,8 @@ class _TreesBase(RankerBase):
     ) -> None:
         keep_arguments(self, locals())
 
-    def _options(self) -> GrowOptions:
-        return GrowOptions(
+    def _learn(self, X: Float32, rankings: TrainingRankings, random: np.random.RandomState) -> None:
+        options = GrowOptions(
             split=self.split,
             max_depth=self.max_depth,
             max_features=self.max_features,
@@ -401,9 +403,7 @@ class _TreesBase(RankerBase):
             max_samples=self.max_samples,
             bootstrap=self.bootstrap,
         )
-
-    def _learn(self, X: Float32, rankings: TrainingRankings, random: np.random.RandomState) -> None:
-        options, seeds = self._options(), spread_seeds(random, self.n_estimators)
+        seeds = spread_seeds(random, self.n_estimators)
         targets = complete_rankings(X, rankings, spread_seeds(random, 1)[0], self.n_jobs)
         self.positions_, self.targets_ = rankings.positions, targets
         self.trees_, _ = grow_trees(

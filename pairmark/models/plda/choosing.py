@@ -6,7 +6,7 @@ components; then both shrinkages. Every setting is judged on the same folds (`pa
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 from pydantic import Field
@@ -64,16 +64,12 @@ class Preparation:
         d = X.shape[1]
         if marginals == "normal":
             normal = NormalMarginals.of_rows(X)
-            scale = np.ones(d)
-            preparation = cls(normal=normal, centre=np.zeros(d), scale=scale, components=None)
-            centre = preparation.comparable(X).mean(axis=0, dtype=np.float64)
-        else:
-            normal = None
-            centre = X.mean(axis=0, dtype=np.float64)
-            # One unit for all: how much features vary is theirs to tell.
-            deviation = float(np.sqrt(np.mean(X.var(axis=0, dtype=np.float64))))
-            scale = np.full(d, 1.0 / max(deviation, 1e-30))
-        return cls(normal=normal, centre=centre, scale=scale, components=None)
+            centre = normal.transform(X).mean(axis=0, dtype=np.float64)
+            return cls(normal=normal, centre=centre, scale=np.ones(d), components=None)
+        # One unit for all: how much features vary is theirs to tell.
+        deviation = float(np.sqrt(np.mean(X.var(axis=0, dtype=np.float64))))
+        scale = np.full(d, 1.0 / max(deviation, 1e-30))
+        return cls(normal=None, centre=X.mean(axis=0, dtype=np.float64), scale=scale, components=None)
 
     def comparable(self, X: Float32) -> Float32:
         """Rows with marginals made comparable, centred, (n, d)."""
@@ -166,14 +162,6 @@ class Setting(NamedTuple):
     shape: Shape
     shrink_within: float
     shrink_between: float
-
-    def as_params(self) -> dict[str, Any]:
-        """For people, JSON-able."""
-        return {
-            **self.shape._asdict(),
-            "shrink_within": self.shrink_within,
-            "shrink_between": self.shrink_between,
-        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -290,13 +278,12 @@ class Chooser:
         return max(self._rates, key=lambda setting: float(fold_means(self._rates[setting]).mean()))
 
     def _choice_of(self, setting: Setting) -> Choice:
-        choice = Choice(
-            setting=setting, preparation=self._marginals[setting.shape.marginals], rotates=self._rotates
-        )
-        if not self._rates:
-            return choice
-        nested = nested_rates(np.stack(list(self._rates.values())), self._folds)
-        return replace(choice, validated=shown_rates(nested, self._folds, self._at))
+        validated = {}
+        if self._rates:
+            nested = nested_rates(np.stack(list(self._rates.values())), self._folds)
+            validated = shown_rates(nested, self._folds, self._at)
+        preparation = self._marginals[setting.shape.marginals]
+        return Choice(setting=setting, preparation=preparation, rotates=self._rotates, validated=validated)
 
     def _judge_grid(self, shape: Shape, within: tuple[float, ...], between: tuple[float, ...]) -> None:
         """Rates of settings of one shape, among those that are known."""

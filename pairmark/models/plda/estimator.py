@@ -93,13 +93,6 @@ class Subjects:
     def __len__(self) -> int:
         return int(self.counts.size)
 
-    @classmethod
-    def of(cls, sets: SampleSets, latent: Float32, rows: Float32 | None) -> "Subjects":
-        """From the latent coordinates of all rows of `sets` and, where there are trees, their prepared rows."""
-        if rows is not None:
-            rows = (sample_sums(rows, sets) / sets.counts[:, None]).astype(np.float32)
-        return cls(counts=sets.counts, sums=sample_sums(latent, sets), rows=rows)
-
     def take(self, which: NDArray[Any] | slice) -> "Subjects":
         return Subjects(
             counts=self.counts[which],
@@ -271,7 +264,10 @@ class Plda(PairScorerMixin, EmbedderMixin, BaseEstimator):
         """Fit checked rows with a setting that was chosen before."""
         self.n_features_in_ = X.shape[1]
         random = np.random.default_rng(_seed(self.random_state))
-        self.settings_ = choice.setting.as_params()
+        self.settings_ = choice.setting.shape._asdict() | {
+            "shrink_within": choice.setting.shrink_within,
+            "shrink_between": choice.setting.shrink_between,
+        }
         # What has been judged is the ratio without trees.
         self.validated_tpr_ = {} if self.residual_rounds else choice.validated
         self._map, self.psi_, self._trees = fitted_model(X, codes, choice, self.residual_rounds, random)
@@ -318,8 +314,10 @@ class Plda(PairScorerMixin, EmbedderMixin, BaseEstimator):
         if how != "plda":
             return sets
         prepared = self._map.prepared(sets.rows)
-        rows = None if self._trees is None else prepared
-        return Subjects.of(sets, self._map.of_prepared(prepared), rows)
+        sums, rows = sample_sums(self._map.of_prepared(prepared), sets), None
+        if self._trees is not None:
+            rows = (sample_sums(prepared, sets) / sets.counts[:, None]).astype(np.float32)
+        return Subjects(counts=sets.counts, sums=sums, rows=rows)
 
     def _subject_score(self, left: Any, right: Any, how: str) -> Float32:
         if how != "plda":

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 from scipy.linalg import eigh
+from scipy.optimize import minimize
 from scipy.special import expit
 
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
@@ -212,7 +213,6 @@ _PAIRS = 40_000
 _RATE, _LEAST_HESSIAN, _RIDGE, _TRIED_SHARE = 0.05, 20.0, 10.0, 0.3
 _LINE_RIDGE = 1e-3
 """Of the squared slope: it ends where classes do not overlap, too."""
-_MOST_STEPS = 100
 _BOUND = 0.5
 """Of the standard deviation of the ratio of different pairs: most that trees may add."""
 
@@ -302,33 +302,20 @@ def _leave_out(
 
 
 def _logistic(ratios: Float64, same: Bool) -> tuple[float, float]:
-    """Slope, above 0, and intercept of same against the ratio, by Newton's method.
+    """Slope, above 0, and intercept of same against the ratio.
 
     Not scikit-learn's regression: importing it would take a second of every process that fits.
     """
     centre, scale = float(ratios.mean()), max(float(ratios.std()), 1e-12)
     columns = np.stack([(ratios - centre) / scale, np.ones(ratios.size)])
-    signs = np.where(same, 1.0, -1.0)
-    ridge = np.array([_LINE_RIDGE, 1e-12])
-    line: Float64 = np.zeros(2)
+    signs, ridge = np.where(same, 1.0, -1.0), np.array([_LINE_RIDGE, 1e-12])
 
-    def loss(line: Float64) -> float:
-        return float(np.logaddexp(0.0, -signs * (line @ columns)).sum() + ridge @ line**2 / 2)
-
-    before = loss(line)
-    for _ in range(_MOST_STEPS):
-        chance = expit(line @ columns)
+    def loss_and_gradient(line: Float64) -> tuple[float, Float64]:
         # Not as matrix products, whose sums go by the number of threads.
-        gradient = (columns * (chance - same)).sum(axis=1) + ridge * line
-        weighed = columns * (chance * (1 - chance))
-        hessian = np.diag((weighed * columns).sum(axis=1) + ridge)
-        hessian[[0, 1], [1, 0]] = weighed[0].sum()
-        step: NDArray[Any] = np.linalg.solve(hessian, gradient)
-        # Where classes hardly overlap, a whole step would leave the region in which it gains; it ends where none does.
-        while (after := loss(line - step)) > before:
-            step /= 2
-        line, before = line - step, after
-        if np.abs(step).max() <= 1e-9 * (1.0 + np.abs(line).max()):
-            break
+        margin = line[0] * columns[0] + line[1]
+        loss = np.logaddexp(0.0, -signs * margin).sum() + (ridge * line**2).sum() / 2
+        return float(loss), (columns * (expit(margin) - same)).sum(axis=1) + ridge * line
+
+    line = minimize(loss_and_gradient, np.zeros(2), jac=True, method="BFGS").x
     slope = max(float(line[0]), 1e-3) / scale
     return slope, float(line[1]) - slope * centre

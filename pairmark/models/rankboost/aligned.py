@@ -45,9 +45,7 @@ class Network:
         mean = np.asarray(rows.mean(axis=0)).ravel()
         weights = [rng.normal(size=(a, b)) / np.sqrt(a) for a, b in pairwise(sizes)]
         weights[0] *= np.sqrt(sizes[0] / max(squares, 1e-12))
-        second = None
-        if not psd:
-            second = rng.normal(size=weights[0].shape) / np.sqrt(max(squares, 1e-12))
+        second = None if psd else rng.normal(size=weights[0].shape) / np.sqrt(max(squares, 1e-12))
         biases = [np.zeros(size) for size in sizes[1:]]
         # Rows often have no negative numbers; units start out centred on the mean row.
         biases[0] -= mean @ weights[0] if second is None else mean @ (weights[0] + second)
@@ -345,8 +343,7 @@ class AlignedKernel(KnownColumns, PairScorerMixin, EmbedderMixin, BaseEstimator)
 
     def _phi(self, rows: Any) -> Float32:
         states = self._outputs(self._first(rows, self.weights_[0]))
-        scaled: Float32 = (states / np.sqrt(states.shape[1])).astype(np.float32)
-        return scaled
+        return np.asarray(states / np.sqrt(states.shape[1]), dtype=np.float32)
 
     def _outputs(self, inputs: Float64) -> Float64:
         """The last layer's states, from what the first one's weights made of rows or pairs."""

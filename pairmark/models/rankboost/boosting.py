@@ -251,10 +251,8 @@ def best_ranker(
     data: BinnedRows, settings: BoostSettings, weights: Weights, favour: float
 ) -> Candidate | None:
     """The ranker of the largest gain; of equal ones, of the most frequent feature. None when nothing helps."""
-    best = None
-    for gain, first in _best_conditions(
-        data, settings, weights, favour, 1 if settings.weak == "stump" else _BEAMS
-    ):
+    best, places = None, 1 if settings.weak == "stump" else _BEAMS
+    for gain, first in _best_conditions(data, settings, weights, favour, places):
         rows = data.rows_within(*first)
         if settings.weak == "stump":
             return Candidate((first,), rows, gain)

@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from pairmark.models.core import progress
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64, Matrix
 from pairmark.models.core.base import EmbedderMixin, PairScorerMixin
-from pairmark.models.core.inputs import one_of_equals
+from pairmark.models.core.inputs import checked_matrix, one_of_equals
 from pairmark.models.core.scores import identity_means
 from pairmark.models.core.search import GalleryIndex, Rows
 from pairmark.models.core.spec import LearnerSpec, Seed, document_parameters, keep_arguments
@@ -267,11 +267,22 @@ class RankBoostKernel(KnownColumns, PairScorerMixin, EmbedderMixin, BaseEstimato
         )
 
     def _pool(self, unlabelled: Any, rows: csr_array) -> Any:
-        pool = super()._pool(unlabelled, rows)
+        """Rows to draw pivots from. Not validated as a whole: only the rows that are drawn are read."""
+        pool = rows if unlabelled is None else unlabelled
+        pool = pool if hasattr(pool, "shape") else np.asarray(pool, dtype=np.float32)
+        if len(pool.shape) != 2 or pool.shape[1] != self.n_features_in_ or pool.shape[0] == 0:
+            raise ValueError(
+                f"unlabelled has shape {tuple(pool.shape)}; expected rows of {self.n_features_in_} features, as X"
+            )
         if "B" in self.chain:
             # Whether there are enough is known before anything is learned.
             number_of_pivots(self.n_pivots, pool.shape[0])
         return pool
+
+    def _drawn_rows(self, pool: Any, numbers: Int64) -> csr_array:
+        """Some rows of a pool, in the space of the kernel."""
+        rows = checked_matrix(self, pool[numbers], "unlabelled", accept_sparse=True)
+        return self._map(sparse_rows(rows))
 
     def _embed(self, pool: Any, rng: np.random.Generator) -> None:
         """Learn centre, pivots and projection from a pool of rows."""
@@ -280,13 +291,12 @@ class RankBoostKernel(KnownColumns, PairScorerMixin, EmbedderMixin, BaseEstimato
 
         if self.center:
             sample = np.sort(rng.choice(n_rows, min(n_rows, _CENTRE_ROWS), replace=False))
-            mean = self._map(self._pool_rows(pool, sample)).mean(axis=0)
+            mean = self._drawn_rows(pool, sample).mean(axis=0)
             self._centre = np.asarray(mean, dtype=np.float64).ravel()
         pivots = None
         if "B" in self.chain:
-            n = number_of_pivots(self.n_pivots, pool.shape[0])
-            at = candidate_rows(self.pivots, n, pool.shape[0], rng)
-            rows = self._map(self._pool_rows(pool, at))
+            n = number_of_pivots(self.n_pivots, n_rows)
+            rows = self._drawn_rows(pool, candidate_rows(self.pivots, n, n_rows, rng))
             pivots = chosen_pivots(self.pivots, rows, n, int(rng.integers(2**31)))
         self.projection_ = compose(self.chain, pivots, self._map.width, self.whiten, self.n_components, rng)
 

@@ -147,17 +147,3 @@ class KnownColumns:
 
     def _training_rows(self, X: Any, name: str, *, reset: bool = False) -> csr_array:
         return sparse_rows(checked_matrix(self, X, name, accept_sparse=True, reset=reset))
-
-    def _pool(self, unlabelled: Any, rows: csr_array) -> Any:
-        """Rows to draw pivots from. Not validated as a whole: only the rows that are drawn are read."""
-        if unlabelled is None:
-            return rows
-        pool = unlabelled if hasattr(unlabelled, "shape") else np.asarray(unlabelled, dtype=np.float32)
-        if len(pool.shape) != 2 or pool.shape[1] != self.n_features_in_ or pool.shape[0] == 0:
-            raise ValueError(
-                f"unlabelled has shape {tuple(pool.shape)}; expected rows of {self.n_features_in_} features, as X"
-            )
-        return pool
-
-    def _pool_rows(self, pool: Any, numbers: Int64) -> csr_array:
-        return sparse_rows(checked_matrix(self, pool[numbers], "unlabelled", accept_sparse=True))

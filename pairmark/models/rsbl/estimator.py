@@ -166,9 +166,22 @@ class RSBL(PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstimator):
         keep_arguments(self, locals())
 
     def _learn_identities(self, rows: Float32, codes: Int64, identities: NDArray[Any]) -> None:
+        rng = np.random.default_rng(self.random_state or 0)
+        references = stratify(codes, self.max_references, rng)
         # Threads that wait for each other cost many times what products of so few rows take.
         with one_blas_thread():
-            self._grow(rows, identities, codes)
+            self.k_, self.errors_, judges = self.chosen(rows, codes, identities.size, rng)
+            decisions = np.concatenate([judge.decisions() for judge in judges])
+            self._sharpness = fitted_sharpness(decisions, np.concatenate([judge.truth for judge in judges]))
+            self.classes_, self._inputs = identities, Inputs.of_rows(rows)
+            growth = self._growth(self._inputs.transform(rows), np.arange(codes.size), references)
+            for k in self.k_:
+                growth.commit(k)
+            self._set_space(growth)
+            blocks = growth.blocks
+            # Its distances take as much memory as the features.
+            del growth
+            self._set_classifier(blocks, codes, rng)
 
     def _learn_pairs(self, left: Float32, right: Float32, same: Bool, weight: Float64) -> None:
         rows, codes = labeled_rows_of_pairs(left, right, same, weight)
@@ -182,27 +195,6 @@ class RSBL(PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstimator):
                 f"beta is {self.beta}: expected a number above 0 (0 makes every similarity 1), or 'median'"
             )
         check_params(self)
-
-    def _grow(self, X: Float32, classes: NDArray[Any], codes: Int64) -> None:
-        rng = np.random.default_rng(self.random_state or 0)
-        n, n_classes = X.shape[0], classes.size
-        references = stratify(codes, self.max_references, rng)
-        self.k_, self.errors_, judges = self.chosen(X, codes, n_classes, rng)
-        decisions = np.concatenate([judge.decisions() for judge in judges])
-        truth = np.concatenate([judge.truth for judge in judges])
-
-        self._inputs = Inputs.of_rows(X)
-        everyone = np.arange(n)
-        growth = self._growth(self._inputs.transform(X), everyone, references)
-        for k in self.k_:
-            growth.commit(k)
-        self.classes_ = classes
-        self._sharpness = fitted_sharpness(decisions, truth)
-        self._set_space(growth)
-        blocks = growth.blocks
-        # Its distances take as much memory as the features.
-        del growth
-        self._set_classifier(blocks, codes, rng)
 
     def chosen(
         self, X: Float32, codes: Int64, n_classes: int, rng: np.random.Generator

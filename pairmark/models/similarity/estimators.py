@@ -1,7 +1,7 @@
 """What similarity trees and forests share: checks, pairs, growing, scoring."""
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -16,12 +16,21 @@ from sklearn.utils.validation import check_is_fitted
 
 from pairmark.models.core import kernels
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
+from pairmark.models.core.artefact import OutdatedModel
 from pairmark.models.core.base import SCORE_BLOCK, GalleryIndex, Matrix, PairScorerMixin
 from pairmark.models.core.inputs import checked_same, feature_names_of, one_of_equals
-from pairmark.models.core.progress import report
+from pairmark.models.core.progress import report, spread_seeds
 from pairmark.models.core.search import SearchLimits, TopK, TopRows, number_rows, pad_results, select_rows
-from pairmark.models.core.spec import LearnerSpec, RandomState, Threads, document_parameters, keep_arguments
-from pairmark.models.core.state import Array, Fact, StateRecord
+from pairmark.models.core.spec import (
+    LearnerSpec,
+    MaxFeatures,
+    RandomState,
+    Threads,
+    document_parameters,
+    keep_arguments,
+    n_features_tried,
+)
+from pairmark.models.core.state import Array, Fact, StateRecord, StoredState
 from pairmark.models.pairs.sampling import MAX_PAIRS, PairMap, PairPopulation
 from pairmark.models.similarity import explain
 from pairmark.models.similarity.explain import PairWords
@@ -36,11 +45,14 @@ from pairmark.models.similarity.growth import (
 )
 from pairmark.models.similarity.kernels.layout import GrowthLimits, PairTable
 from pairmark.models.similarity.trees import (
+    ARRAYS,
     PackedTrees,
-    SimilarityState,
     Tree,
+    joined_arrays,
+    parted_trees,
+    require_cells,
+    require_nodes,
 )
-from pairmark.models.trees.features import MaxFeatures, n_features_tried
 
 _ANY = np.float32(-np.inf)
 _FIRST_SHARE, _PROMISING, _MORE_PROMISING = 16, 96, 8
@@ -95,7 +107,7 @@ def axes_of(left: Float32, right: Float32, same: Bool) -> Axes | None:
     return Axes(*(np.ascontiguousarray(part, dtype=np.float32) for part in (centre, 1 / spread, weights)))
 
 
-class SimilarityBase(SimilarityState, PairScorerMixin, BaseEstimator):
+class SimilarityBase(PairScorerMixin, BaseEstimator):
     """A learner made of trees on pairs.
 
     Where all explicit pairs of positive weight are of one kind, there is nothing to learn and every pair scores alike.
@@ -106,7 +118,9 @@ class SimilarityBase(SimilarityState, PairScorerMixin, BaseEstimator):
     """
 
     _missing = "below"
+    _keeps_mapped = True
 
+    trees_: list[Tree]
     _packed: PackedTrees
     _bounds: PackedTrees
     _axes: Annotated[Axes | None, StateRecord(prefix="axes_")] = None
@@ -114,12 +128,12 @@ class SimilarityBase(SimilarityState, PairScorerMixin, BaseEstimator):
     bootstrap = False
 
     def _learn_identities(self, rows: Float32, codes: Int64, identities: NDArray[Any]) -> None:
-        random = self._begin()
+        random = check_random_state(self.random_state)
         if rows.shape[0] < 2:
             raise ValueError("X has 1 sample; expected at least two, which make a pair")
         source = PairSource(
             bootstrap=self.bootstrap,
-            seed=_seeds(random, 1)[0],
+            seed=spread_seeds(random, 1)[0],
             population=PairPopulation(codes),
             n_pairs=self.n_pairs,
         )
@@ -132,13 +146,13 @@ class SimilarityBase(SimilarityState, PairScorerMixin, BaseEstimator):
         return checked_same(same, n), integer_weights(sample_weight, n)
 
     def _learn_pairs(self, left: Float32, right: Float32, same: Bool, weight: Any) -> None:
-        random, n = self._begin(), same.size
+        random, n = check_random_state(self.random_state), same.size
         numbers = np.flatnonzero(weight > 0).astype(np.int32)
         numbers = np.concatenate([numbers[same[numbers]], numbers[~same[numbers]]])
         n_same = int(np.count_nonzero(same[numbers]))
         source = PairSource(
             bootstrap=self.bootstrap,
-            seed=_seeds(random, 1)[0],
+            seed=spread_seeds(random, 1)[0],
             listed_pairs=PairTable(np.stack([numbers, numbers + np.int32(n)]), weight[numbers], n_same),
             max_listed=max(LEAST_GIVEN, EACH_GIVEN * n // self.n_estimators),
         )
@@ -164,9 +178,8 @@ class SimilarityBase(SimilarityState, PairScorerMixin, BaseEstimator):
         JSON-able: ``score`` and, for a tree, ``path`` and ``cell``; for a forest, ``trees`` and ``features``.
         """
         a, b = self._one_pair(left, right)
-        words = self._words(feature_names)
-        score = float(self._pair_score(a, b)[0])
-        return self._explain(self._beside(a)[0], self._beside(b)[0], score, words)
+        reasons = self._explain(self._beside(a)[0], self._beside(b)[0], self._words(feature_names))
+        return {"score": float(self._pair_score(a, b)[0]), **reasons}
 
     def _words(self, feature_names: Sequence[str] | None) -> PairWords:
         names = feature_names_of(self, feature_names)
@@ -179,12 +192,7 @@ class SimilarityBase(SimilarityState, PairScorerMixin, BaseEstimator):
         return self.n_features_in_ + (0 if self._axes is None else self._axes.weights.shape[1])
 
     @abstractmethod
-    def _explain(self, left: Float32, right: Float32, score: float, words: PairWords) -> dict[str, Any]: ...
-
-    def _begin(self) -> np.random.RandomState:
-        """The source of draws."""
-        random: np.random.RandomState = check_random_state(self.random_state)
-        return random
+    def _explain(self, left: Float32, right: Float32, words: PairWords) -> dict[str, Any]: ...
 
     def _leaf_values(self, tree: Tree) -> Float64:
         return tree.leaf_scores(self.max_depth)
@@ -192,7 +200,7 @@ class SimilarityBase(SimilarityState, PairScorerMixin, BaseEstimator):
     def _grow(self, X: Float32, source: PairSource, random: np.random.RandomState) -> None:
         n_trees = self.n_estimators
         # Drawn before any parallel work: the model depends on the seed, not on who grows which tree.
-        seeds = _seeds(random, n_trees)
+        seeds = spread_seeds(random, n_trees)
         report(0.0, "coding features")
         limits = GrowthLimits(
             self.max_depth, self.leaf_depth, n_features_tried(self.max_features, X.shape[1])
@@ -215,8 +223,25 @@ class SimilarityBase(SimilarityState, PairScorerMixin, BaseEstimator):
     def _pack(self, trees: Sequence[Tree]) -> PackedTrees:
         return PackedTrees(trees, [self._leaf_values(tree) for tree in trees], pair_map=self.pair_map)
 
+    def _parts(self) -> Mapping[str, Any]:
+        return joined_arrays(self.trees_)
+
+    def _read_parts(self, file: StoredState) -> None:
+        self._joined = {name: file.array(name, declared) for name, declared in ARRAYS.items()}
+
+    def _sizes(self, file: StoredState) -> Mapping[str, int]:
+        if "learned_forms" in file.arrays:
+            raise OutdatedModel("pair_features is 'discriminant', which this version no longer has")
+        n_axes = file.length("axes_weights", 1) if "axes_weights" in file.arrays else 0
+        return {"pair features": 2 * (file.sizes["features"] + n_axes)}
+
+    def _relate(self, file: StoredState) -> None:
+        require_cells(file, self.get_params(deep=False))
+        require_nodes(file)
+
     def _restored(self) -> None:
-        super()._restored()
+        self.trees_ = parted_trees(self._joined)
+        del self._joined
         self._finish()
 
     def _pair_score(self, left: Float32, right: Float32) -> Float32:
@@ -279,10 +304,6 @@ class SimilarityBase(SimilarityState, PairScorerMixin, BaseEstimator):
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_packed")
-
-
-def _seeds(random: np.random.RandomState, n: int) -> list[int]:
-    return [int(seed) for seed in random.randint(0, np.iinfo(np.int64).max, size=n, dtype=np.int64)]
 
 
 _LeafRank = Annotated[
@@ -366,8 +387,8 @@ class SimilarityTree(SimilarityBase):
         check_is_fitted(self)
         return explain.tree_data(self.trees_[0], self._words(feature_names), depth=self.max_depth)
 
-    def _explain(self, left: Float32, right: Float32, score: float, words: PairWords) -> dict[str, Any]:
-        return {"score": score, **explain.path(self.trees_[0], left, right, words)}
+    def _explain(self, left: Float32, right: Float32, words: PairWords) -> dict[str, Any]:
+        return explain.path(self.trees_[0], left, right, words)
 
 
 @document_parameters
@@ -464,10 +485,9 @@ class SimilarityForest(SimilarityBase):
             **explain.tree_data(self.trees_[tree], words, depth=self.max_depth),
         }
 
-    def _begin(self) -> np.random.RandomState:
-        random = super()._begin()
+    def _grow(self, X: Float32, source: PairSource, random: np.random.RandomState) -> None:
         self.aggregation_ = self.aggregation
-        return random
+        super()._grow(X, source, random)
 
     def _finish(self) -> None:
         super()._finish()
@@ -478,8 +498,8 @@ class SimilarityForest(SimilarityBase):
     def _leaf_values(self, tree: Tree) -> Float64:
         return tree.leaf_log_odds() if self.aggregation_ == "log-odds" else tree.leaf_scores(self.max_depth)
 
-    def _explain(self, left: Float32, right: Float32, score: float, words: PairWords) -> dict[str, Any]:
-        return {"score": score, **explain.forest(self.trees_, left, right, words)}
+    def _explain(self, left: Float32, right: Float32, words: PairWords) -> dict[str, Any]:
+        return explain.forest(self.trees_, left, right, words)
 
 
 def importances(trees: Sequence[Tree], n: int) -> Float64:

@@ -26,8 +26,7 @@ class PairWords:
 
     def values(self, left: Float32, right: Float32) -> Float32:
         """All features of one pair, (d,) each side."""
-        values: Float32 = pair_features(left[None, :], right[None, :], self.pair_map)[0]
-        return values
+        return np.asarray(pair_features(left[None, :], right[None, :], self.pair_map)[0])
 
     def name(self, feature: int) -> dict[str, str]:
         """``feature`` and ``map`` of a pair feature."""
@@ -45,18 +44,17 @@ def path(tree: Tree, left: Float32, right: Float32, words: PairWords) -> dict[st
     ``cell`` : the leaf reached: depth, position, counts, ``fpr`` and ``tpr`` of the training pairs in it.
     """
     features = words.values(left, right)
-    steps, visits = [], list(_visits(tree, features))
-    for cell, nodes, _ in visits:
-        place = [int(tree.cells[cell, field]) for field in (layout.CELL_DEPTH, layout.CELL_POSITION)]
-        for node, above in nodes:
-            steps.append(
-                {
-                    **_test(tree, node, words),
-                    "value": float(features[tree.features[node]]),
-                    "above": above,
-                    "cell": place,
-                }
-            )
+    visits = list(_visits(tree, features))
+    steps = [
+        {
+            **_test(tree, node, words),
+            "value": float(features[tree.features[node]]),
+            "above": above,
+            "cell": tree.cells[cell, [layout.CELL_DEPTH, layout.CELL_POSITION]].tolist(),
+        }
+        for cell, nodes, _ in visits
+        for node, above in nodes
+    ]
     return {"path": steps, "cell": _cell(tree, visits[-1][2] if visits else 0)}
 
 
@@ -122,16 +120,16 @@ def tree_data(tree: Tree, words: PairWords, *, depth: int) -> dict[str, Any]:
     ``nodes`` : feature, map, threshold; ``low`` and ``high`` are ``{"node": n}`` or ``{"cell": c}``.
     """
     scores = dict(zip(tree.leaves.tolist(), tree.leaf_scores(depth).tolist(), strict=True))
-    cells = []
-    for number in range(tree.cells.shape[0]):
-        cell = _cell(tree, number)
-        if number in scores:
-            cell["score"] = scores[number]
-        else:
-            row = tree.cells[number]
-            cell["left"], cell["right"] = int(row[layout.CELL_LEFT]), int(row[layout.CELL_RIGHT])
-            cell["split"] = int(row[layout.CELL_NODE])
-        cells.append(cell)
+    parts = {"left": layout.CELL_LEFT, "right": layout.CELL_RIGHT, "split": layout.CELL_NODE}
+    cells = [
+        _cell(tree, number)
+        | (
+            {"score": scores[number]}
+            if number in scores
+            else {name: int(row[field]) for name, field in parts.items()}
+        )
+        for number, row in enumerate(tree.cells)
+    ]
     nodes = [
         {
             **_test(tree, node, words),

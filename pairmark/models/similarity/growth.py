@@ -6,7 +6,7 @@ scoring time, so the cells that were counted in training are the cells that scor
 
 import sys
 import warnings
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -293,25 +293,16 @@ def grow_each(grower: Grower, seeds: list[int], n_jobs: int | None) -> Generator
         yield from map(grower.grow, seeds)
         return
     # Threads, or other processes of this machine or of a cluster where a backend of joblib's is active.
+    # The grower as an argument, not bound: so joblib's Dask backend sees that it is large, and sends it once.
     growing = Parallel(n_jobs=n_jobs, prefer="threads", return_as="generator")(
-        delayed(_grow)(grower, seed) for seed in seeds
+        delayed(Grower.grow)(grower, seed) for seed in seeds
     )
     try:
-        yield from _not_closed(growing)
+        # Not `yield from`, which would close it when the rest is abandoned: that is left to us.
+        for tree in growing:  # noqa: UP028
+            yield tree
     finally:
         with warnings.catch_warnings():
             # That trees were made for nothing is what abandoning a fit means. What has not begun is taken back.
             warnings.simplefilter("ignore", UserWarning)
             growing.close()
-
-
-def _not_closed(growing: Iterator[Tree]) -> Iterator[Tree]:
-    """The same trees; when it is abandoned, ``growing`` itself is left to us to end."""
-    # Not `yield from`, which would close it.
-    for tree in growing:  # noqa: UP028
-        yield tree
-
-
-def _grow(grower: Grower, seed: int) -> Tree:
-    # The grower as an argument, not bound: so joblib's Dask backend sees that it is large, and sends it once.
-    return grower.grow(seed)

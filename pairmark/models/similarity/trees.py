@@ -12,9 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairmark.models.core.arrays import Float32, Float64, Int32, Int64
-from pairmark.models.core.artefact import OutdatedModel
 from pairmark.models.core.progress import in_threads
-from pairmark.models.core.state import Array, Stateful, StoredState, refuse, require, require_offsets
+from pairmark.models.core.state import Array, StoredState, refuse, require, require_offsets
 from pairmark.models.pairs.sampling import PairMap
 from pairmark.models.similarity.kernels import layout
 from pairmark.models.similarity.kernels import scoring as scoring_kernels
@@ -153,14 +152,15 @@ class Tree:
 
 def joined_arrays(trees: Sequence[Tree]) -> dict[str, NDArray[Any]]:
     """Named arrays of all trees, at least one, end to end, with where each begins."""
-    arrays = {
-        name: np.concatenate([getattr(tree, attribute) for tree in trees])
-        for name, attribute in _NODE_ARRAYS.items()
+    return {
+        **{
+            name: np.concatenate([getattr(tree, attribute) for tree in trees])
+            for name, attribute in _NODE_ARRAYS.items()
+        },
+        "cells": np.concatenate([tree.cells for tree in trees]),
+        "node_starts": np.cumsum([0, *(tree.features.size for tree in trees)], dtype=np.int64),
+        "cell_starts": np.cumsum([0, *(tree.cells.shape[0] for tree in trees)], dtype=np.int64),
     }
-    arrays["cells"] = np.concatenate([tree.cells for tree in trees])
-    arrays["node_starts"] = np.cumsum([0, *(tree.features.size for tree in trees)], dtype=np.int64)
-    arrays["cell_starts"] = np.cumsum([0, *(tree.cells.shape[0] for tree in trees)], dtype=np.int64)
-    return arrays
 
 
 def parted_trees(arrays: Mapping[str, NDArray[Any]]) -> list[Tree]:
@@ -337,7 +337,7 @@ def _rows(rows: Float32) -> tuple[Float32, int]:
     return rows, step
 
 
-_ARRAYS = {
+ARRAYS = {
     "cells": Array(kind="int64", shape=("cells", 7), low=-1, high=2**62),
     "node_feature": Array(kind="int32", shape=("nodes",), low=0, below="pair features"),
     "node_threshold": Array(kind="float32", shape=("nodes",)),
@@ -349,35 +349,7 @@ _ARRAYS = {
 """What `joined_arrays` gives."""
 
 
-class SimilarityState(Stateful):
-    """Trees."""
-
-    _keeps_mapped = True
-    trees_: list[Tree]
-
-    def _parts(self) -> Mapping[str, Any]:
-        return joined_arrays(self.trees_)
-
-    def _read_parts(self, file: StoredState) -> None:
-        self._joined = {name: file.array(name, declared) for name, declared in _ARRAYS.items()}
-
-    def _restored(self) -> None:
-        self.trees_ = parted_trees(self._joined)
-        del self._joined
-
-    def _sizes(self, file: StoredState) -> Mapping[str, int]:
-        if "learned_forms" in file.arrays:
-            raise OutdatedModel("pair_features is 'discriminant', which this version no longer has")
-        n_axes = file.length("axes_weights", 1) if "axes_weights" in file.arrays else 0
-        return {"pair features": 2 * (file.sizes["features"] + n_axes)}
-
-    def _relate(self, file: StoredState) -> None:
-        learner: Any = self
-        _require_cells(file, learner.get_params(deep=False))
-        _require_nodes(file)
-
-
-def _require_cells(state: StoredState, params: Mapping[str, Any]) -> None:
+def require_cells(state: StoredState, params: Mapping[str, Any]) -> None:
     """Refuse cells that do not make one tree each: depths, places and children go together."""
     arrays, sizes = state.arrays, state.sizes
     cells, starts = arrays["cells"], arrays["cell_starts"]
@@ -417,7 +389,7 @@ def _require_cells(state: StoredState, params: Mapping[str, Any]) -> None:
     require(parents == 1, "cells", parents, "one cell that leads to each")
 
 
-def _require_nodes(state: StoredState) -> None:
+def require_nodes(state: StoredState) -> None:
     """Refuse nodes that lead nowhere, back, or into another cell's split; and features of no kind there is."""
     arrays, sizes = state.arrays, state.sizes
     starts, cell_starts = arrays["node_starts"], arrays["cell_starts"]

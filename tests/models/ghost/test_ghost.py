@@ -9,9 +9,17 @@ from scipy.stats import kendalltau, pearsonr, spearmanr
 from sklearn.datasets import load_wine
 
 from pairmark.models import Ghost
-from pairmark.models.ghost.graph import given_graph, nearest_graph
 from pairmark.models.ghost.learning import GhostWeights, TrainingSet, error_of
-from pairmark.models.ghost.space import PAIRS, Space, choose, draw_companions, known_names, scales_of
+from pairmark.models.ghost.space import (
+    PAIRS,
+    Space,
+    choose,
+    draw_companions,
+    given_graph,
+    known_names,
+    nearest_graph,
+    scales_of,
+)
 
 X, y = load_wine(return_X_y=True)
 X = X.astype(np.float32)
@@ -47,9 +55,9 @@ def test_distances_are_scipys(name: str) -> None:
         apart, both, n = (a != b).sum(axis=2), (a & b).sum(axis=2), X.shape[1]
         expected = (apart - both + n) / (apart + n)
     else:
-        known = PAIRS[name]
-        boolean = known.rows == "binary"
-        rows = [np.asarray(getattr(side, known.rows), dtype=bool if boolean else float) for side in (A, B)]  # type: ignore[assignment]
+        view = PAIRS[name][1]
+        boolean = view == "binary"
+        rows = [np.asarray(getattr(side, view), dtype=bool if boolean else float) for side in (A, B)]  # type: ignore[assignment]
         power = {"p": 3.0} if name == "minkowski" else {}
         expected = scipy_distance.cdist(*rows, name, **power)
     np.testing.assert_allclose(got, expected, atol=1e-6)
