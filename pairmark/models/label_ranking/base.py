@@ -230,7 +230,7 @@ class RankerBase(Stateful, BaseEstimator):
         return checked_matrix(self, X, "X")
 
     def _in_caller_order(self, canonical: Float64) -> Float64:
-        return canonical[:, np.argsort(self.order_)]
+        return canonical.take(np.argsort(self.order_), axis=1)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "order_")

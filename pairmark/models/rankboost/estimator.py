@@ -136,7 +136,7 @@ class RankBoostKernel(KnownColumns, PairScorerMixin, EmbedderMixin, BaseEstimato
         chain: Annotated[
             Literal["A", "A-B", "A-C", "A-B-C"],
             Field(
-                description="stages of the  A: outputs of the weak rankers; B: kernel with "
+                description="stages of the embedding. A: outputs of the weak rankers; B: kernel with "
                 "pivots; C: random projection"
             ),
         ] = "A-B-C",

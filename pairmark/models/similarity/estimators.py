@@ -85,7 +85,11 @@ class Axes(NamedTuple):
 
 
 def axes_of(left: Float32, right: Float32, same: Bool) -> Axes | None:
-    """From listed pairs (n, d); None where there are few positive ones, or too many features."""
+    """Discriminant axes (Fisher 1936) of listed pairs (n, d); None where few are positive, or features too many.
+
+    A tree tests one feature of a pair at a time, and so cuts correlated features slowly: directions along which people
+    differ most for how much their samples do stand beside the features, as further ones.
+    """
     d = left.shape[1]
     if not 2 <= d <= _MOST_FEATURES or np.count_nonzero(same) < max(_LEAST_PAIRS, d):
         return None
