@@ -301,7 +301,15 @@ class PairwiseLabelRanker(RankerBase):
         problems = problems_of(rankings.positions)
         empty = np.array([problem.rows.size == 0 for problem in problems])
         self.unseen_pairs_ = np.sort(np.stack([rankings.order[i], rankings.order[j]], axis=1)[empty], axis=1)
-        _warn_unseen(self.unseen_pairs_)
+        n_unseen = len(self.unseen_pairs_)
+        if n_unseen:
+            pair_names = ", ".join(f"({a}, {b})" for a, b in sorted(self.unseen_pairs_.tolist())[:_NAMED])
+            tail = f" and {n_unseen - _NAMED} more" if n_unseen > _NAMED else ""
+            warnings.warn(
+                f"no training row orders the labels {pair_names}{tail}: either may come before the other, for every X",
+                UserWarning,
+                stacklevel=4,
+            )
         shares = np.array([problem.share() for problem in problems])
         constant = np.where(empty, rankings.shares[i, j], shares)
         modelled = np.flatnonzero([not problem.one_sided for problem in problems])
@@ -340,17 +348,6 @@ class PairwiseLabelRanker(RankerBase):
 
     def _read_parts(self, file: StoredState) -> None:
         self.models_ = file.record(STORED[self.estimator], _MODELS)
-
-
-def _warn_unseen(pairs: NDArray[np.intp]) -> None:
-    if len(pairs):
-        pair_names = ", ".join(f"({a}, {b})" for a, b in sorted(map(tuple, pairs.tolist()))[:_NAMED])
-        tail = f" and {len(pairs) - _NAMED} more" if len(pairs) > _NAMED else ""
-        warnings.warn(
-            f"no training row orders the labels {pair_names}{tail}: either may come before the other, for every X",
-            UserWarning,
-            stacklevel=5,
-        )
 
 
 PAIRWISE = LearnerSpec(

@@ -117,33 +117,7 @@ def within_deviations(X: Float32, codes: Int64) -> Float64:
     return np.asarray(repeated * np.sqrt(repeated.shape[0] / degrees), dtype=np.float64)
 
 
-def contributions(
-    estimator: Any, left: Float32, right: Float32, score: float, feature_names: Sequence[str] | None
-) -> dict[str, Any]:
-    """Contributions that add up to one pair's score.
-
-    Parameters
-    ----------
-    left, right : (d,) what `transform` made of the pair.
-
-    Returns
-    -------
-    ``metric``, ``whitened``, and ``features``, the largest contributions first: ``feature``, its ``left`` and
-    ``right`` value as compared (after whitening and scaling, where there is any) and its ``contribution``: the product
-    (cosine, dot), or minus its part of the distance (of ``euclidean`` in proportion to the square of
-    the difference). ``rest`` is what all others add.
-    """
-    parts = _parts(estimator.metric, left.astype(np.float64), right.astype(np.float64), score)
-    features, total = by_feature(feature_names_of(estimator, feature_names), left, right, parts)
-    return {
-        "metric": estimator.metric,
-        "whitened": bool(estimator.whiten),
-        "features": features,
-        "rest": float(parts.sum() - total) if features else 0.0,
-    }
-
-
-def _parts(metric: str, left: Float64, right: Float64, score: float) -> Float64:
+def _shares(metric: str, left: Float64, right: Float64, score: float) -> Float64:
     if metric in ("cosine", "dot"):
         return left * right
     distance = np.abs(left - right)
@@ -263,22 +237,31 @@ class MetricSimilarity(PairScorerMixin, EmbedderMixin, BaseEstimator):
     def explain(
         self, left: ArrayLike, right: ArrayLike, feature_names: Sequence[str] | None = None
     ) -> dict[str, Any]:
-        """What each feature contributes to one pair's score; see `contributions`.
+        """Contributions of features that add up to one pair's score.
 
         Parameters
         ----------
         left, right : (d,) or (1, d), one pair.
         feature_names : (d,) names to use; those of training when None.
+
+        Returns
+        -------
+        ``metric``, ``whitened``, and ``features``, the largest contributions first: ``feature``, its ``left`` and
+        ``right`` value as compared (after whitening and scaling, where there is any) and its ``contribution``: the
+        product (cosine, dot), or minus its part of the distance (of ``euclidean`` in proportion to the square of the
+        difference). ``rest`` is what all others add.
         """
-        a, b = self._one_pair(left, right)
-        left_vector, right_vector = (np.asarray(self.transform(side))[0] for side in (a, b))
-        return contributions(
-            self,
-            left_vector,
-            right_vector,
-            float(self._pair_score(a, b)[0]),
-            feature_names,
-        )
+        pair = self._one_pair(left, right)
+        a, b = (np.asarray(self.transform(side))[0] for side in pair)
+        score = float(self._pair_score(*pair)[0])
+        shares = _shares(self.metric, a.astype(np.float64), b.astype(np.float64), score)
+        features, total = by_feature(feature_names_of(self, feature_names), a, b, shares)
+        return {
+            "metric": self.metric,
+            "whitened": bool(self.whiten),
+            "features": features,
+            "rest": float(shares.sum() - total) if features else 0.0,
+        }
 
     def _index_arrays(self, vectors: Matrix) -> dict[str, Any]:
         """The gallery whitened, once, and in 8 bits for inner products; rows that are cheap to prepare are not held

@@ -416,11 +416,8 @@ def number_of_pivots(n_pivots: int | None, n_rows: int) -> int:
 
 def candidate_rows(rule: str, n_pivots: int, n_rows: int, rng: np.random.Generator) -> Int64:
     """Rows to draw, ascending: the pivots themselves, or what learned pivots are learned from."""
-    if rule == "random":
-        n_candidates = n_pivots
-    else:
-        n_candidates = min(n_rows, max(n_pivots, min(_MOST_CANDIDATES, _CANDIDATES_EACH * n_pivots)))
-    return np.sort(rng.choice(n_rows, n_candidates, replace=False))
+    most = min(n_rows, max(n_pivots, min(_MOST_CANDIDATES, _CANDIDATES_EACH * n_pivots)))
+    return np.sort(rng.choice(n_rows, n_pivots if rule == "random" else most, replace=False))
 
 
 def chosen_pivots(

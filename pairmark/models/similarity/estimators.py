@@ -460,10 +460,15 @@ class SimilarityForest(SimilarityBase):
     def pair_feature_importances_(self) -> Float64:
         """(2 d,) each pair feature's share of the trees' AUC gain, that of axes by their weights.
 
-        A cell's gain, half its Lambda, is shared evenly by the nodes that split it.
+        A cell's gain, half its Lambda, is shared evenly by the nodes that split it. All 0 where nothing was split.
         """
         check_is_fitted(self)
-        shares = importances(self.trees_, 2 * self._n_seen).reshape(2, -1)
+        total = np.zeros(2 * self._n_seen)
+        for tree in self.trees_:
+            owner = tree.cell_of_node
+            share = (tree.gains() / np.maximum(np.bincount(owner, minlength=len(tree.cells)), 1))[owner]
+            np.add.at(total, tree.features, share)
+        shares = (total / (total.sum() or 1.0)).reshape(2, -1)
         of_features, of_axes = np.hsplit(shares, [self.n_features_in_])
         if self._axes is not None:
             weights = np.abs(self._axes.weights)
@@ -504,16 +509,6 @@ class SimilarityForest(SimilarityBase):
 
     def _explain(self, left: Float32, right: Float32, words: PairWords) -> dict[str, Any]:
         return explain.forest(self.trees_, left, right, words)
-
-
-def importances(trees: Sequence[Tree], n: int) -> Float64:
-    """Shares of the AUC gained by the cells that each of ``n`` pair features split; all 0 where nothing was split."""
-    total = np.zeros(n)
-    for tree in trees:
-        owner = tree.cell_of_node
-        share = (tree.gains() / np.maximum(np.bincount(owner, minlength=len(tree.cells)), 1))[owner]
-        np.add.at(total, tree.features, share)
-    return np.asarray(total / total.sum()) if total.sum() > 0 else total
 
 
 TREE = LearnerSpec(
