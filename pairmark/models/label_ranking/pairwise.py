@@ -308,7 +308,7 @@ class PairwiseLabelRanker(RankerBase):
             warnings.warn(
                 f"no training row orders the labels {pair_names}{tail}: either may come before the other, for every X",
                 UserWarning,
-                stacklevel=4,
+                stacklevel=3,
             )
         shares = np.array([problem.share() for problem in problems])
         constant = np.where(empty, rankings.shares[i, j], shares)

@@ -6,7 +6,7 @@ components; then both shrinkages. Every setting is judged on the same folds (`pa
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 from pydantic import Field
@@ -162,6 +162,11 @@ class Setting(NamedTuple):
     shape: Shape
     shrink_within: float
     shrink_between: float
+
+    def as_params(self) -> dict[str, Any]:
+        """For people, JSON-able."""
+        shrinkages = {"shrink_within": self.shrink_within, "shrink_between": self.shrink_between}
+        return {**self.shape._asdict(), **shrinkages}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -264,10 +264,7 @@ class Plda(PairScorerMixin, EmbedderMixin, BaseEstimator):
         """Fit checked rows with a setting that was chosen before."""
         self.n_features_in_ = X.shape[1]
         random = np.random.default_rng(_seed(self.random_state))
-        self.settings_ = choice.setting.shape._asdict() | {
-            "shrink_within": choice.setting.shrink_within,
-            "shrink_between": choice.setting.shrink_between,
-        }
+        self.settings_ = choice.setting.as_params()
         # What has been judged is the ratio without trees.
         self.validated_tpr_ = {} if self.residual_rounds else choice.validated
         self._map, self.psi_, self._trees = fitted_model(X, codes, choice, self.residual_rounds, random)
