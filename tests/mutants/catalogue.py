@@ -210,7 +210,7 @@ WATCHED: dict[str, tuple[Row, ...]] = {
         (
             "pairs that were chosen by looking at them calibrate nothing",
             STORE,
-            r"if self\.datasets\.get\(dataset\)\.chosen:",
+            r"if self\.datasets\.get\(main\)\.chosen:",
             "if False:",
         ),
     ),
