@@ -157,20 +157,22 @@ def _measured(tables: Tables, folder: str, command: list[str]) -> dict[str, Any]
     side = np.repeat(np.arange(len(tables.sizes)), tables.sizes)
     members = {"row": np.arange(entity.size), "first": entity}
     figures = evaluate_links(nothing, members, tables.truth, side, within=len(tables.sizes) == 1).decided
+    shares = (figures.precision[0], figures.recall[0], figures.f1[0])
+    p, r, f1 = np.array(shares, dtype=np.float64).round(4).tolist()
     is_own = command[:4] == _LINK
     share = json.loads(said.read_text())["false_links"] if is_own else {}
     return {
-        "P": round(figures.precision.value, 4),
-        "R": round(figures.recall.value, 4),
-        "F1": round(figures.f1.value, 4),
+        "P": p,
+        "R": r,
+        "F1": f1,
         "interval": "{:.3f} to {:.3f}".format(*figures.f1[1:]),
-        "B-cubed": None if figures.b_cubed is None else round(figures.b_cubed[2].value, 4),
+        "B-cubed": None if figures.b_cubed is None else round(figures.b_cubed[2][0], 4),
         "stated": share.get("estimate")
         if share.get("estimate") is not None
         else "unknown"
         if is_own
         else None,
-        "true": round(1 - figures.precision.value, 4),
+        "true": round(1 - p, 4),
         "CPU s": round(usage.ru_utime + usage.ru_stime, 1),
         "MB": round(usage.ru_maxrss / 1024),
     }

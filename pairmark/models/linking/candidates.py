@@ -1,23 +1,142 @@
-"""Candidates: pairs of rows that share a value, the values of two columns, or a key of a column's kind."""
+"""Which pairs of rows may be links: by their tables, by what people said of columns, and by what rows share.
+
+Candidates share a value, the values of two columns, or a key of a column's kind.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from hashlib import md5
-from itertools import combinations
-from typing import TYPE_CHECKING
+from itertools import accumulate, combinations
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
+from numpy.typing import NDArray
 
-from pairmark.models.core.arrays import Int64
+from pairmark.models.core.arrays import Bool, Int64
 from pairmark.models.linking.mixture import NAMES
-from pairmark.models.linking.sides import Sides
 from pairmark.models.records.compare import LinkField
 
 if TYPE_CHECKING:
     import duckdb
+
+
+@dataclass(frozen=True)
+class Sides:
+    """One table or several, their rows one after the other.
+
+    Attributes
+    ----------
+    sizes : rows of each. within : numbers of the tables whose own rows are compared with each other, too.
+    """
+
+    sizes: Sequence[int]
+    within: Collection[int]
+
+    @property
+    def n_rows(self) -> int:
+        return sum(self.sizes)
+
+    @property
+    def apart(self) -> list[int]:
+        """Tables whose own rows are not compared."""
+        return [at for at in range(len(self.sizes)) if at not in self.within]
+
+    @property
+    def _starts(self) -> list[int]:
+        return list(accumulate(self.sizes))[:-1]
+
+    @property
+    def n_pairs(self) -> float:
+        """Pairs that may be links."""
+        pairs = [n * (n - 1) / 2 for n in (self.n_rows, *(self.sizes[at] for at in self.apart))]
+        return pairs[0] - sum(pairs[1:])
+
+    def side(self, row: str) -> str:
+        """SQL of the number of a row's table."""
+        return " + ".join(f"CAST({row} >= {start} AS INTEGER)" for start in self._starts) or "0"
+
+    def side_of(self, rows: Int64) -> Int64:
+        """The numbers of the tables of rows."""
+        return np.searchsorted(self._starts, rows, side="right")
+
+    def may_link(self, a: str, b: str) -> str:
+        """SQL of whether two rows, the first one before, are compared."""
+        if not self.apart:
+            return f"{a} < {b}"
+        if len(self.sizes) == 2 and not self.within:
+            return f"{a} < {self.sizes[0]} AND {b} >= {self.sizes[0]}"
+        inside = ", ".join(map(str, sorted(self.within))) or "-1"
+        return f"{a} < {b} AND ({self.side(a)} <> {self.side(b)} OR {self.side(a)} IN ({inside}))"
+
+    def pairs(self, row: str = "row") -> str:
+        """SQL of how many pairs of a group of rows may be links."""
+        pairs_inside = (
+            f"(count(*) FILTER ({self.side(row)} = {at})) * (count(*) FILTER ({self.side(row)} = {at}) - 1) // 2"
+            for at in self.apart
+        )
+        return " - ".join(["count(*) * (count(*) - 1) // 2", *pairs_inside])
+
+    def random_pairs(self, size: int) -> tuple[Int64, Int64]:
+        """About ``size`` random pairs of rows that may be links."""
+        n = self.n_rows
+        most = size * n * (n - 1) / 2 / max(self.n_pairs, 1)
+        drawn = np.random.default_rng(0).integers(0, n, (2, int(min(most, 20 * size))))
+        a, b = pairs = np.sort(drawn, axis=0)
+        side = self.side_of(pairs)
+        is_pair = (a < b) & ((side[0] != side[1]) | np.isin(side[0], list(self.within)))
+        return a[is_pair], b[is_pair]
+
+
+_JOIN = "JOIN cells x ON x.row = a JOIN cells y ON y.row = b"
+
+
+@dataclass(frozen=True)
+class Constraints:
+    """Columns of the table ``cells``.
+
+    Attributes
+    ----------
+    must : rows that have the same values of all columns of one entry are linked.
+    never : no entity has two values of one of these columns.
+    """
+
+    must: Sequence[Sequence[str]]
+    never: Sequence[str]
+
+    @property
+    def _differ(self) -> str:
+        return " OR ".join(f"x.{name} <> y.{name}" for name in self.never) or "false"
+
+    def apply(self, connection: duckdb.DuckDBPyConnection, sides: Sides) -> None:
+        """Take links that contradict each other out of ``scored``; put those in that must be, and into ``together``."""
+        if self.never:
+            connection.execute(
+                f"DELETE FROM scored WHERE (a, b) IN (SELECT (a, b) FROM scored {_JOIN} WHERE {self._differ})"
+            )
+        for rule in self.must:
+            there = " AND ".join(f"{name} IS NOT NULL" for name in rule)
+            # Every row is linked to the first or the last one, of which it may be linked to either.
+            connection.execute(
+                "CREATE OR REPLACE TEMP TABLE forced AS SELECT DISTINCT a, b FROM (SELECT least(row, other) AS a, "
+                "greatest(row, other) AS b FROM (SELECT row, unnest([min(row) OVER w, max(row) OVER w]) AS other "
+                f"FROM cells WHERE {there} WINDOW w AS (PARTITION BY {', '.join(rule)}))) {_JOIN} "
+                f"WHERE a < b AND {sides.may_link('a', 'b')} AND ({self._differ}) IS NOT TRUE"
+            )
+            connection.execute("INSERT INTO together FROM forced ANTI JOIN together USING (a, b)")
+            connection.execute(
+                "INSERT INTO scored SELECT a, b, 1.0, NULL FROM forced ANTI JOIN scored USING (a, b)"
+            )
+
+    def contradicts(self, connection: duckdb.DuckDBPyConnection, a: Int64, b: Int64) -> Bool:
+        """Whether pairs of rows are never one."""
+        give(connection, "pairs_to_check", a=a, b=b, place=np.arange(a.size))
+        found = connection.execute(
+            f"SELECT coalesce({self._differ}, false) AS differ FROM pairs_to_check {_JOIN} ORDER BY place"
+        ).fetchnumpy()
+        return np.asarray(found["differ"], dtype=np.bool_)
+
 
 _MOST_CONJOINED = 12
 _CAP, _CONJOINED_CAP, _GIVEN_CAP = 6, 12, 100
@@ -48,8 +167,7 @@ class Blocks:
         self._con, self._fields, self._names, self._sides = connection, fields, names, sides
         self._telling = list(telling)[:_MOST_CONJOINED]
         self._room = room
-        self.rules: list[tuple[str, ...]] = []
-        self.left_out: list[tuple[str, ...]] = []
+        self.rules, self.left_out = list[tuple[str, ...]](), list[tuple[str, ...]]()
         self.n_pairs = self._n_rules = 0
         connection.execute("CREATE TABLE blocks (columns UBIGINT, key UBIGINT, row INTEGER)")
 
@@ -89,10 +207,10 @@ class Blocks:
 
     def _key(self, table: str, number: int, keys: str) -> None:
         """A table of keys of the cells of a column."""
-        name = self._names[number]
         self._con.execute(
             f"CREATE OR REPLACE TEMP TABLE {table} AS SELECT DISTINCT row, hash(key) AS key FROM (SELECT row, {keys} "
-            f"AS key FROM cells SEMI JOIN hashes USING (row) WHERE {name} IS NOT NULL) WHERE key IS NOT NULL"
+            f"AS key FROM cells SEMI JOIN hashes USING (row) WHERE {self._names[number]} IS NOT NULL) WHERE key IS NOT "
+            "NULL"
         )
 
     def _join(self, keys: str, columns: Sequence[int], cap: int, *, widest: bool = False) -> None:
@@ -146,27 +264,8 @@ def key_number(text: str) -> int:
     return int.from_bytes(md5(text.encode(), usedforsecurity=False).digest()[8:], "little")
 
 
-def measured_recall(
-    connection: duckdb.DuckDBPyConnection, sides: Sides, identities: Int64
-) -> tuple[int, int]:
-    """Of entities of two records or more, as (n,) ``identities`` has them (-1: nobody knows), how many candidates
-    connect, and how many there are. Of two tables those count that have records in both."""
-    row = np.flatnonzero(identities >= 0)
-    who = identities[row]
-    candidates = connection.execute(
-        "SELECT a, b, false AS equal FROM compared UNION ALL SELECT first, row, true FROM twins"
-    ).fetchnumpy()
-    a, b = (np.asarray(candidates[side], dtype=np.int64) for side in ("a", "b"))
-    joins = candidates["equal"] | ((identities[a] == identities[b]) & (identities[a] >= 0))
-    graph = coo_array((np.ones(joins.sum()), (a[joins], b[joins])), shape=(sides.n_rows, sides.n_rows))
-    part = connected_components(graph, directed=False)[1][row]
-    n_who = int(who.max(initial=-1)) + 1
-    together = np.unique(np.stack([who, part]), axis=1)[0]
-    parts = np.bincount(together, minlength=n_who)
-    side = sides.side_of(row)
-    of = np.unique(np.stack([who, side]), axis=1)[0]
-    counts = np.bincount(of, minlength=n_who) > 1
-    inside = np.isin(side, list(sides.within))
-    twice, n = np.unique(np.stack([who[inside], side[inside]]), axis=1, return_counts=True)
-    counts[twice[0][n > 1]] = True
-    return int((counts & (parts == 1)).sum()), int(counts.sum())
+def give(connection: duckdb.DuckDBPyConnection, table: str, **columns: NDArray[Any]) -> None:
+    """A temporary table of arrays."""
+    connection.register("arrays", columns)
+    connection.execute(f"CREATE OR REPLACE TEMP TABLE {table} AS SELECT * FROM arrays")
+    connection.unregister("arrays")

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairmark.models.core.arrays import Float64
+from pairmark.models.linking.candidates import Sides, give
 from pairmark.models.linking.mixture import (
     BINS,
     BITS,
@@ -23,7 +24,6 @@ from pairmark.models.linking.mixture import (
     column_of,
     name_places,
 )
-from pairmark.models.linking.sides import Sides
 from pairmark.models.records.compare import LinkField
 
 if TYPE_CHECKING:
@@ -72,9 +72,7 @@ class Cells:
         self.connection, self.source_fields, self.sides = connection, list(fields), sides
         self._frequencies = frequencies
         self._earlier, self._model = previous or ([], None)
-        self.notes: list[str] = []
-        self.screened: dict[int, str] = {}
-        self.contradicted: dict[int, str] = {}
+        self.notes, self.screened, self.contradicted = list[str](), dict[int, str](), dict[int, str]()
 
     def read(self, *, beside: Sequence[str], counts: bool, screens: bool) -> None:
         """Tables ``cells`` of all rows that have one, and ``hashes`` of those that no earlier row equals.
@@ -97,8 +95,7 @@ class Cells:
             for place, (source, f) in enumerate(self.read_as)
         )
         self.connection.execute(f"CREATE TABLE cells AS SELECT row, {cells} FROM source")
-        every = range(len(self.read_as))
-        distinct = ", ".join(f"approx_count_distinct(c{place})" for place in every)
+        distinct = ", ".join(f"approx_count_distinct(c{place})" for place in range(len(self.read_as)))
         self.distinct = np.array(self._one(f"SELECT {distinct} FROM cells"))
         if self._earlier:
             # In the order that the model has them in.
@@ -107,7 +104,7 @@ class Cells:
             self._use([where[key] for key in keys if key in where])
         else:
             self._screen_values()
-            self._use([place for place in every if place not in self.screened])
+            self._use([place for place in range(len(self.read_as)) if place not in self.screened])
         if screens:
             self._screen_chance()
         if counts:
@@ -118,20 +115,16 @@ class Cells:
 
     def _screen_values(self) -> None:
         """Leave out columns whose values tell nothing, and of many columns all but those with the most values."""
-        most = np.argsort(-self.distinct, kind="stable")[:MAX_FIELDS]
         if self.sides.n_rows <= 2:
             return
-        for place, n in enumerate(self.distinct):
-            beyond = "" if place in most else BEYOND
-            why = (
-                (self.read_as[place][1].note or beyond)
-                if n > 1
-                else "it has one value in all rows"
-                if n
-                else "it has no value"
-            )
-            if why:
-                self.screened[place] = why
+        beyond = dict.fromkeys(np.argsort(-self.distinct, kind="stable")[MAX_FIELDS:].tolist(), BEYOND)
+        noted = {place: field.note for place, (_, field) in enumerate(self.read_as) if field.note}
+        single = {
+            place: "it has one value in all rows" if n else "it has no value"
+            for place, n in enumerate(self.distinct)
+            if n < 2
+        }
+        self.screened = beyond | noted | single
         if len(self.screened) == self.distinct.size:
             # Rows that are all equal are duplicates all the same.
             self.screened = {place: why for place, why in self.screened.items() if not self.distinct[place]}
@@ -139,8 +132,7 @@ class Cells:
     def _use(self, places: Sequence[int]) -> None:
         """Compare these columns: ``hashes`` has them, and ``twins`` the rows that are equal in all of them."""
         con, self.places = self.connection, list(places)
-        self.fields = [self.read_as[place][1] for place in places]
-        self.names = [f"c{place}" for place in places]
+        self.fields, self.names = [self.read_as[at][1] for at in places], [f"c{at}" for at in places]
         hashed = ", ".join(
             f"CASE WHEN {name} IS NOT NULL THEN hash({name}) END AS {name}" for name in self.names
         )
@@ -181,8 +173,8 @@ class Cells:
         of_one = [field.definition.role in IDENTIFYING | {"email"} for field in self.fields]
         of_one = of_one if any(of_one) else (self._equals < _TELLS).tolist()
         if len(telling) < best.size and any(of_one[at] or self._is_own(self.names[at]) for at in telling):
-            for number in np.flatnonzero(best < least):
-                self.screened[self.places[number]] = "rows that agree elsewhere agree in it by chance alone"
+            silent = [self.places[number] for number in np.flatnonzero(best < least)]
+            self.screened |= dict.fromkeys(silent, "rows that agree elsewhere agree in it by chance alone")
             self._equals = self._equals[telling]
             self._use([self.places[number] for number in telling])
 
@@ -214,10 +206,8 @@ class Cells:
             f"SELECT number{sums} FROM sharing JOIN hashed a ON a.row = one JOIN hashed b ON b.row = another "
             "GROUP BY number"
         ).fetchall():
-            for other in range(d):
+            for other in {*range(d)} - {number}:
                 agreements, both = found[2 * other : 2 * other + 2]
-                if other == number:
-                    continue
                 if both >= _FEWEST_PAIRS:
                     shares[number, other] = agreements / both
                 expected = both * self._equals[other]
@@ -265,18 +255,16 @@ class Cells:
             if model is None
         ]
         frequent = [each.frequent for each in model.columns] if model else [each[0] for each in self._counted]
-        bins, joins = [], []
+        bins, joins = "", ""
         for number, values in enumerate(frequent):
-            table = f"frequent{number}"
-            bin_numbers = np.array([bin_of(n) for n in values.values()], dtype=np.uint8)
-            bins.append(
-                f"coalesce({table}.bin, 0)::UTINYINT AS f{number}" if values else f"0::UTINYINT AS f{number}"
-            )
+            bin_number = "0"
             if values:
-                give(con, table, value=np.array(list(values), dtype=object), bin=bin_numbers)
-                joins.append(f"LEFT JOIN {table} ON {table}.value = c.{self.names[number]}")
-        listed = ", ".join(["c.*", *bins])
-        con.execute(f"CREATE TABLE binned AS SELECT {listed} FROM cells c {' '.join(joins)}")
+                bin_numbers = np.array([bin_of(n) for n in values.values()], dtype=np.uint8)
+                give(con, f"frequent{number}", value=np.array(list(values), dtype=object), bin=bin_numbers)
+                bin_number = f"coalesce(frequent{number}.bin, 0)"
+                joins += f" LEFT JOIN frequent{number} ON frequent{number}.value = c.{self.names[number]}"
+            bins += f", {bin_number}::UTINYINT AS f{number}"
+        con.execute(f"CREATE TABLE binned AS SELECT c.*{bins} FROM cells c{joins}")
         con.execute("DROP TABLE cells")
         con.execute("ALTER TABLE binned RENAME TO cells")
 
@@ -386,10 +374,3 @@ class Cells:
             u: Float64 = np.append(unequal / unequal.sum() * (1 - equal), equal)
             columns.append(column_of(role, u, *counted))
         return columns
-
-
-def give(connection: duckdb.DuckDBPyConnection, table: str, **columns: NDArray[Any]) -> None:
-    """A temporary table of arrays."""
-    connection.register("arrays", columns)
-    connection.execute(f"CREATE OR REPLACE TEMP TABLE {table} AS SELECT * FROM arrays")
-    connection.unregister("arrays")

@@ -16,15 +16,12 @@ from numpy.typing import NDArray
 from pairmark.models.core.arrays import Float64, Int64
 from pairmark.models.core.progress import report
 from pairmark.models.linking import mixture
-from pairmark.models.linking.candidates import Blocks
-from pairmark.models.linking.cells import BEYOND, Cells, give
-from pairmark.models.linking.constraints import Constraints
+from pairmark.models.linking.candidates import Blocks, Constraints, Sides, give
+from pairmark.models.linking.cells import BEYOND, Cells
 from pairmark.models.linking.entities import MAX_RECORDS, entities
 from pairmark.models.linking.mixture import Mixture, chances
-from pairmark.models.linking.share import FalseShare, calibrate_matches, share_of, unknown
-from pairmark.models.linking.sides import Sides
+from pairmark.models.linking.share import FalseShare, calibrate_matches, register_links, share_of, unknown
 from pairmark.models.linking.texts import LEAST_SCORE, link_texts, read_texts, texts_or_columns
-from pairmark.models.linking.unique import register_links
 from pairmark.models.records.compare import LinkField, register
 
 if TYPE_CHECKING:
@@ -96,14 +93,11 @@ class Linking:
         spread: Spread | None = None,
     ) -> None:
         self.connection, self._fixed_rules, self._one_to_one = connection, rules, one_to_one
-        self.most = 2 if one_to_one else MAX_RECORDS
-        self._spread, self.unique = spread, unique
-        self._budget = budget
+        self.most, self.unique = 2 if one_to_one else MAX_RECORDS, unique
+        self._spread, self._budget, self._expected = spread, budget, expected
         self._previous, self._scorer = previous, scorer
         self._given_cut, self.cut = cut, _LEAST_CHANCE if cut is None else cut
-        alone = range(len(sizes) == 1)
-        compared = {*(alone if within is None else within)} - {*unique}
-        self._expected = expected
+        compared = {*(range(len(sizes) == 1) if within is None else within)} - {*unique}
         places = {field.name: at for at, field in enumerate(fields)}
         self.constraints = Constraints(
             [[f"c{places[name]}" for name in rule] for rule in must], [f"c{places[name]}" for name in never]
@@ -113,19 +107,13 @@ class Linking:
         self.model: Mixture | None = None
         self.recall: float | None = None
         self.notes = self.cells.notes
-        self.rules: list[tuple[str, ...]] = []
-        self.left_out: list[tuple[str, ...]] = []
+        self.rules, self.left_out = list[tuple[str, ...]](), list[tuple[str, ...]]()
         register(connection)
-
-    @property
-    def source_fields(self) -> list[LinkField]:
-        """One for each column of ``source``, with the kind that it is read as."""
-        return self.cells.source_fields
 
     @property
     def columns(self) -> list[tuple[str, str, float, str | None]]:
         """Name, kind, weight and note of each column."""
-        cells, weights = self.cells, np.zeros(len(self.source_fields))
+        cells, weights = self.cells, np.zeros(len(self.cells.source_fields))
         if self.model is not None:
             for number, place in enumerate(self.places):
                 weights[cells.read_as[place][0]] += self.model.weight(number)
@@ -136,7 +124,7 @@ class Linking:
                 float(weights[number]),
                 cells.screened.get(number) or cells.contradicted.get(number),
             )
-            for number, field in enumerate(self.source_fields)
+            for number, field in enumerate(self.cells.source_fields)
         ]
 
     def run(self, false_links: float | None = None, fpr: float | None = None) -> None:
@@ -171,21 +159,19 @@ class Linking:
         return row[0] if len(row) == 1 else row
 
     def _read(self) -> None:
-        is_fixed = self._scorer is not None or self._fixed_rules is not None
-        if self._previous is not None and self._previous[1] is not None:
-            is_fixed = True
-        self._as_texts = None if is_fixed else texts_or_columns(self.connection, self.source_fields)
-        is_first = self._previous is None and self._scorer is None
-        by_columns = self._as_texts is None
+        is_fitted = self._previous is not None and self._previous[1] is not None
+        is_fixed = self._scorer is not None or self._fixed_rules is not None or is_fitted
+        self._as_texts = None if is_fixed else texts_or_columns(self.connection, self.cells.source_fields)
+        by_columns, is_first = self._as_texts is None, self._previous is None and self._scorer is None
         self.cells.read(beside=self.constraints.never, counts=by_columns, screens=by_columns and is_first)
         self.fields, self.places, self.n_empty = self.cells.fields, self.cells.places, self.cells.n_empty
 
     def _block(self) -> None:
         # Rows that share a legal form are no candidates.
-        n = sum(place < len(self.source_fields) for place in self.places)
+        n = sum(place < len(self.cells.source_fields) for place in self.places)
         telling = np.argsort(-self.cells.distinct[self.places[:n]], kind="stable").tolist()
-        fields, names = self.fields[:n], self.cells.names[:n]
-        blocks = Blocks(self.connection, fields, names, telling, self.sides, self._budget * self.sides.n_rows)
+        room = self._budget * self.sides.n_rows
+        blocks = Blocks(self.connection, self.fields[:n], self.cells.names[:n], telling, self.sides, room)
         if self._fixed_rules is None:
             # A trained model tells strangers who share a word apart, a fitted one does so by its few patterns.
             blocks.propose(None if self._scorer is None else 100)
@@ -206,9 +192,8 @@ class Linking:
                 "GROUP BY a.row, b.row"
             )
 
-        compared = self.cells.coded("FROM pairs", "columns, ")
-        words = ", ".join(f"{word} BIGINT" for word in self.cells.words)
-        con.execute(f"CREATE TABLE compared (columns UBIGINT, a INTEGER, b INTEGER, {words})")
+        compared, words = self.cells.coded("FROM pairs", "columns, "), " BIGINT, ".join(self.cells.words)
+        con.execute(f"CREATE TABLE compared (columns UBIGINT, a INTEGER, b INTEGER, {words} BIGINT)")
         n_parts = 1 + self._n_pairs // _AT_ONCE
         if self._spread is None:
             for part in range(n_parts):
@@ -223,13 +208,15 @@ class Linking:
         con.execute("DROP TABLE blocks")
         self.n_candidates = int(self._one("SELECT count(*) FROM compared"))
         within = ", ".join(map(str, self.sides.within)) or "-1"
-        own = f"({self.sides.side('row')}) IN ({within})"
-        twins = f"SELECT first AS a, row AS b, NULL AS columns FROM twins WHERE {own}"
+        twins = (
+            "SELECT first AS a, row AS b, NULL AS columns FROM twins "
+            f"WHERE ({self.sides.side('row')}) IN ({within})"
+        )
         con.execute(f"INSERT INTO compared {self.cells.coded(twins, 'columns, ')}")
 
     def _score_by_patterns(self) -> None:
         """View ``candidates`` of all pairs, with the chance of a match by what their columns agree in."""
-        words, symbols, counts = self.cells.patterns("FROM compared")
+        words, *self._compared = self.cells.patterns("FROM compared")
         is_full = False
         if self._previous is not None:
             self.model = self._previous[1]
@@ -241,8 +228,7 @@ class Linking:
             is_full = fitted.is_full(self.sides.n_pairs, self.sides.n_rows)
             self.model = calibrate_matches(fitted, *patterns)
         assert self.model is not None
-        self._compared = symbols, counts
-        give(self.connection, "code_scores", **words, score=chances(self.model.log_odds(symbols)))
+        give(self.connection, "code_scores", **words, score=chances(self.model.log_odds(self._compared[0])))
         self.connection.execute(
             "CREATE TEMP VIEW candidates AS SELECT a, b, score, columns FROM compared "
             f"JOIN code_scores USING ({', '.join(self.cells.words)})"
@@ -265,7 +251,7 @@ class Linking:
         place[row] = np.arange(row.size)
         place[twin] = place[first]
         is_alone = ~np.isin(np.arange(len(self.sides.sizes)), list(self.sides.within))
-        words, numbers = read_texts(con, self.source_fields)
+        words, numbers = read_texts(con, self.cells.source_fields)
         texts = link_texts(words, numbers, self.sides.side_of(row), is_alone, one_to_one=self._one_to_one)
         self._scorer = lambda a, b: texts.terms.scores(place[a], place[b])
         self.cut = max(LEAST_SCORE, self._given_cut or 0)
@@ -344,11 +330,14 @@ class Linking:
             "count(*) FILTER (kept AND bit_count(columns) = 2) FROM links"
         )
         self.share: FalseShare | None = None
-        if self.n_links and self.model is None:
-            self.share = unknown(self.n_links)
-        elif self.n_links and self.model is not None:
-            estimate = float(uncertain) / 1e6 / self.n_links
-            self.share = share_of(self.model, *self._compared, self.cut, self.n_links, estimate)
+        if self.n_links:
+            self.share = (
+                unknown(self.n_links)
+                if self.model is None
+                else share_of(
+                    self.model, *self._compared, self.cut, self.n_links, float(uncertain) / 1e6 / self.n_links
+                )
+            )
         self._note()
         # What was found once and what was found twice say what was not found (Chao 1987).
         if self.n_links and self._previous is None and self._as_texts is None:
@@ -356,18 +345,15 @@ class Linking:
 
     def _note(self) -> None:
         """Say which columns tell nothing, and of which there is too little agreement for a link."""
-        beyond = [
-            f.name for number, f in enumerate(self.source_fields) if self.cells.screened.get(number) == BEYOND
-        ]
-        if beyond:
+        reasons = [(f, self.cells.screened.get(at, f.note)) for at, f in enumerate(self.cells.source_fields)]
+        if beyond := [field.name for field, why in reasons if why == BEYOND]:
             self.notes.append(f"not compared, since {BEYOND}: {', '.join(beyond)}")
-        for number, field in enumerate(self.source_fields):
-            name, why = field.name, self.cells.screened.get(number, field.note)
-            # Whoever found what a field's note says has told it.
-            if why not in (field.note, BEYOND):
-                self.notes.append(
-                    f"column {name!r} tells nothing: {why}. Leave it out by --column {name}:ignore"
-                )
+        # Whoever found what a field's note says has told it.
+        self.notes += [
+            f"column {field.name!r} tells nothing: {why}. Leave it out by --column {field.name}:ignore"
+            for field, why in reasons
+            if why not in (field.note, BEYOND)
+        ]
         if not self.n_links:
             names = ", ".join(repr(field.title) for field in self.fields)
             alone = (

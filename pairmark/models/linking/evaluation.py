@@ -1,16 +1,24 @@
-"""How right links are, where it is known which records are the same: by pair, by record, and by cut.
+"""How right links are: where it is known which records are the same, and by judging records.
 
+Precision, recall and B-cubed are by pair, by record, and by cut.
 Every share has an interval by entity: what goes wrong with one entity goes wrong with several of its pairs. A share
 A / (A + B) of pairs varies with the entities as the sum of its influences, (1 - share) a - share b over A + B for an
 entity with a and b of them (a pair of two entities counts with both: it is there if both are). The exact interval of a
 binomial share is taken with as many draws as have this variance, at most one an entity (Korn and Graubard 1998,
 "Confidence intervals for proportions with small expected number of positive counts estimated from survey data").
+
+Records that are judged are drawn at random, each held against its nearest in all tables, whatever rules say. A record's
+partners are those of its own links and of its `N_SHOWN` nearest that a person says are the same; how many of them its
+links have is averaged over records (`pairmark.models.reviews.evidence.recall_bound`). So what no rule made a candidate
+counts as missed; a partner that is neither linked nor among the nearest is not seen.
 """
 
+from __future__ import annotations
+
 import io
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +28,14 @@ from scipy.special import betaincinv
 
 from pairmark.models.core.arrays import Bool, Float64, Int64
 from pairmark.models.evaluation.pairs import LINE, Format, picture
+from pairmark.models.linking.candidates import Sides
+from pairmark.models.linking.texts import Terms, read_texts
+from pairmark.models.records.compare import LinkField
+from pairmark.models.reviews.evidence import expected_records, recall_bound
+from pairmark.schemas.links import Interval, LinkEvaluation, LinkFigures
+
+if TYPE_CHECKING:
+    import duckdb
 
 _MOST_CUTS: Final = 30
 _RECALL: Final = "#b45309"
@@ -35,7 +51,7 @@ class Identities:
     def units(self, n: int) -> Int64:
         return self.codes
 
-    def count(self, entity: Int64, units: Int64, tables: Int64, within: bool) -> "_Counts":
+    def count(self, entity: Int64, units: Int64, tables: Int64, within: bool) -> _Counts:
         known = units != UNKNOWN
         made, true, table = (np.unique(of[known], return_inverse=True)[1] for of in (entity, units, tables))
         n_true = np.bincount(true)
@@ -65,7 +81,7 @@ class ListedPairs:
     def units(self, n: int) -> Int64:
         return _join_links(self.a[self.same], self.b[self.same], n)
 
-    def count(self, entity: Int64, units: Int64, tables: Int64, within: bool) -> "_Counts":
+    def count(self, entity: Int64, units: Int64, tables: Int64, within: bool) -> _Counts:
         made = entity[self.a] == entity[self.b]
 
         def count(which: Bool, side: Int64) -> Float64:
@@ -75,63 +91,6 @@ class ListedPairs:
         touched = count(false, self.a) + count(false & (units[self.a] != units[self.b]), self.b)
         right, missed = count(made & self.same, self.a), count(~made & self.same, self.a)
         return _Counts(right, touched, missed, float(false.sum()))
-
-
-class Share(NamedTuple):
-    """A share with its interval; NaN, from 0 to 1, where there is nothing that it is a share of."""
-
-    value: float
-    low: float
-    high: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class LinkFigures:
-    """Figures of the links above a cut.
-
-    Attributes
-    ----------
-    cut : links score above it; None: as they were decided.
-    joined, right, same : pairs of records that are joined, of those that count; of these that are the same; and all
-        that are the same.
-    precision, recall, f1 : of these pairs; what no candidate was made of is missed.
-    b_cubed : the same three by record (Bagga and Baldwin 1998): of the records that each is joined with, itself
-        included, those that it belongs with, and the other way round. None where pairs are listed.
-    """
-
-    cut: float | None
-    joined: int
-    right: int
-    same: int
-    precision: Share
-    recall: Share
-    f1: Share
-    b_cubed: tuple[Share, Share, Share] | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class LinkEvaluation:
-    """Links against what is known.
-
-    Attributes
-    ----------
-    basis : what is known. confidence : of every interval.
-    entities : how many of two records or more are known.
-    decided : of the links as they were decided. by_cut : of those above some cuts, ascending.
-    """
-
-    basis: Literal["identities", "pairs"]
-    confidence: float
-    entities: int
-    decided: LinkFigures
-    by_cut: tuple[LinkFigures, ...]
-
-    @property
-    def best(self) -> LinkFigures:
-        """Where F1 is largest; of several cuts, the highest."""
-        return max(
-            reversed([self.decided, *self.by_cut]), key=lambda figures: np.nan_to_num(figures.f1.value)
-        )
 
 
 class _Counts(NamedTuple):
@@ -155,7 +114,8 @@ def evaluate_links(
     within: bool = True,
     confidence: float = 0.95,
 ) -> LinkEvaluation:
-    """Precision, recall, F1 and B-cubed of links, as decided and by cut.
+    """Precision, recall, F1 and B-cubed of links, as decided and by cut; of pairs, what no candidate was made of is
+    missed. By record (Bagga and Baldwin 1998) they are of the records that each is joined with, itself included.
 
     Parameters
     ----------
@@ -177,12 +137,16 @@ def evaluate_links(
         np.unique(np.quantile(score, np.linspace(0, 1, _MOST_CUTS), method="lower")) if score.size else score
     )
     above = [(cut, score > cut) for cut in cuts[:-1].tolist()]
+    decided = figures(entity, None)
+    by_cut = [figures(_join_links(a[kept], b[kept], n), cut) for cut, kept in above]
     return LinkEvaluation(
         basis="identities" if isinstance(truth, Identities) else "pairs",
         confidence=confidence,
         entities=int(np.count_nonzero(np.bincount(units[units != UNKNOWN]) > 1)),
-        decided=figures(entity, None),
-        by_cut=tuple(figures(_join_links(a[kept], b[kept], n), cut) for cut, kept in above),
+        decided=decided,
+        by_cut=by_cut,
+        # Of several cuts, the highest.
+        best_cut=max(reversed([decided, *by_cut]), key=lambda figures: figures.f1[0] or 0.0).cut,
     )
 
 
@@ -229,7 +193,7 @@ def _cells(true: Int64, made: Int64) -> tuple[Int64, Int64, Int64]:
 def _figures(counts: _Counts, cut: float | None, confidence: float) -> LinkFigures:
     right, touched, missed, n_false, by_record = counts
 
-    def share(wrong: Float64, n_wrong: float) -> Share:
+    def share(wrong: Float64, n_wrong: float) -> Interval:
         total = right.sum() + n_wrong
         value = right.sum() / total if total else np.nan
         influences = ((1 - value) * right - value * wrong) / max(total, 1)
@@ -261,13 +225,125 @@ def _figures(counts: _Counts, cut: float | None, confidence: float) -> LinkFigur
     )
 
 
-def _with_interval(value: float, influences: Float64, n_units: int, confidence: float) -> Share:
+def _with_interval(value: float, influences: Float64, n_units: int, confidence: float) -> Interval:
     if not n_units:
-        return Share(np.nan, 0.0, 1.0)
+        return None, 0.0, 1.0
     moved = influences[influences != 0]
     variance = np.square(moved).sum() - influences.sum() ** 2 / influences.size
     n = min(n_units, value * (1 - value) / variance) if variance > 1e-18 else n_units
     tail = (1 - confidence) / 2
     low = betaincinv(value * n, (1 - value) * n + 1, tail) if value else 0.0
     high = betaincinv(value * n + 1, (1 - value) * n, 1 - tail) if value < 1 else 1.0
-    return Share(float(value), float(low), float(high))
+    return float(value), float(low), float(high)
+
+
+N_SHOWN: Final = 5
+"""Nearest records that a drawn one is held against."""
+
+
+class DrawnRecord(NamedTuple):
+    """A record to judge: its ``row``, and the rows that it is held against with whether each is linked with it."""
+
+    row: int
+    others: tuple[tuple[int, bool], ...]
+
+
+def draw_records(
+    connection: duckdb.DuckDBPyConnection,
+    fields: Sequence[LinkField],
+    sides: Sides,
+    n: int,
+    random: np.random.Generator,
+) -> tuple[int, list[DrawnRecord]]:
+    """Draw records of tables that `Linking.run` has linked, to be judged for the recall of the links.
+
+    Parameters
+    ----------
+    connection, fields, sides : of the run: its tables ``source``, ``hashes`` and ``members`` are read.
+    n : records to draw, at most. random : nobody else may know its seed, or draws can be foreseen.
+
+    Returns
+    -------
+    How many records there are to draw from (those with a cell that equal no earlier one of their table), and the drawn
+    ones. One that has no others has no partner either: it counts without being shown.
+    """
+    rows = connection.execute("SELECT row FROM hashes ORDER BY row").fetchnumpy()["row"].astype(np.int64)
+    drawn = random.permutation(rows.size)[:n]
+    is_alone = np.isin(np.arange(len(sides.sizes)), sides.apart)
+    tables = sides.side_of(np.arange(sides.n_rows))
+    near = Terms.of(*read_texts(connection, fields), drawn).nearest(drawn, tables[rows], is_alone, N_SHOWN)
+    entities = connection.execute(
+        "SELECT row, list(row) OVER (PARTITION BY first) FROM members SEMI JOIN hashes USING (row)"
+    )
+    members: dict[int, list[int]] = dict(entities.fetchall())
+    records = []
+    for row, nearest in zip(rows[drawn].tolist(), near, strict=True):
+        linked = [
+            other
+            for other in sorted(members.get(row, []))
+            if other != row and not (tables[other] == tables[row] and is_alone[tables[row]])
+        ]
+        others = dict.fromkeys([*linked, *rows[nearest[nearest >= 0]].tolist()], False)
+        records.append(DrawnRecord(row, tuple((others | dict.fromkeys(linked, True)).items())))
+    return int(rows.size), records
+
+
+class KnownRecall(NamedTuple):
+    """What judged records say: how many count, what share of their partners is linked (None: none has one), the
+    ``bound`` that recall is undercut by with probability 1 - confidence at most, whether that is enough, and about how
+    many more records are expected to make it so (None: nobody knows)."""
+
+    judged: int
+    recall: float | None
+    bound: float
+    enough: bool
+    expected_more: int | None
+
+
+def recall_so_far(
+    size: int, answers: Sequence[Sequence[tuple[bool, bool | None]]], at_least: float, confidence: float
+) -> KnownRecall:
+    """The recall that judgements of drawn records show, at any look, however many there will be.
+
+    Parameters
+    ----------
+    size : records that were drawn from, as `draw_records` has it.
+    answers : of each record in the order of the draws, up to the first that is not judged yet: whether each of its
+        others is linked with it, and what a person said, that they are the same or not. None, nobody could tell, counts
+        against the recall: as another thing where they are linked, and as the same where they are not.
+    """
+    partners_of = [
+        [linked for linked, same in others if same or (same is None and not linked)] for others in answers
+    ]
+    linked_shares = [float(np.mean(partners)) if partners else np.nan for partners in partners_of]
+    bound = recall_bound(size, linked_shares, confidence)
+    expected_more = 0 if bound >= at_least else expected_records(size, linked_shares, at_least, confidence)
+    recall = (
+        float(np.mean([share for share in linked_shares if not np.isnan(share)]))
+        if any(partners_of)
+        else None
+    )
+    return KnownRecall(len(linked_shares), recall, bound, bound >= at_least, expected_more)
+
+
+def measured_recall(
+    connection: duckdb.DuckDBPyConnection, sides: Sides, identities: Int64
+) -> tuple[int, int]:
+    """Of entities of two records or more, as (n,) ``identities`` has them (-1: nobody knows), how many candidates
+    connect, and how many there are. Of two tables those count that have records in both."""
+    row = np.flatnonzero(identities >= 0)
+    who = identities[row]
+    candidates = connection.execute(
+        "SELECT a, b, false AS equal FROM compared UNION ALL SELECT first, row, true FROM twins"
+    ).fetchnumpy()
+    a, b = (np.asarray(candidates[side], dtype=np.int64) for side in ("a", "b"))
+    joins = candidates["equal"] | ((identities[a] == identities[b]) & (identities[a] >= 0))
+    part, side = _join_links(a[joins], b[joins], sides.n_rows)[row], sides.side_of(row)
+    n_parts, n_sides = (
+        np.bincount(np.unique(np.stack([who, group]), axis=1)[0], minlength=int(who.max(initial=-1)) + 1)
+        for group in (part, side)
+    )
+    counts, inside = n_sides > 1, np.isin(side, list(sides.within))
+    twice, n = np.unique(np.stack([who[inside], side[inside]]), axis=1, return_counts=True)
+    counts[twice[0][n > 1]] = True
+    return int((counts & (n_parts == 1)).sum()), int(counts.sum())

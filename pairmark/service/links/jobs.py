@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from pydantic_core import to_json
 
 from pairmark.models.core.progress import listening
-from pairmark.models.linking.candidates import measured_recall
-from pairmark.models.linking.evaluation import Identities
+from pairmark.models.linking.evaluation import Identities, measured_recall
 from pairmark.models.records.schema import INFERRED, STRINGS, RecordColumn, json_cell
 from pairmark.models.records.tables import declaration
 from pairmark.schemas.links import LinksRequest

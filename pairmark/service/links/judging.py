@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from pairmark.models.linking.recall import draw_records, recall_so_far
+from pairmark.models.linking.evaluation import draw_records, recall_so_far
 from pairmark.models.reviews.evidence import Judgements, expected_judgements, share_bound
 from pairmark.schemas.link_shares import LinkRecall
 from pairmark.service.errors import InvalidInput, refusals
@@ -51,7 +51,7 @@ def pairs_to_label(connection: Any, names: Sequence[str]) -> list[Pair]:
 
 def records_to_judge(connection: Any, linking: Linking) -> tuple[int, list[RecordPairs]]:
     """Records drawn at random from tables that were linked, to be judged for recall, and how many there are."""
-    fields, random = linking.source_fields, np.random.default_rng()
+    fields, random = linking.cells.source_fields, np.random.default_rng()
     size, drawn = draw_records(connection, fields, linking.sides, _MOST_RECORDS, random)
     rows = [(record.row, other) for record in drawn for other, _ in record.others]
     pairs = iter(read_pairs(connection, [field.name for field in fields], rows))
@@ -79,7 +79,7 @@ def recall(
                 f"after {len(answers)} records: at least {100 * bound_so_far.bound:.3g} % of the true links are found, "
                 f"{100 * confidence:g} % confidence"
             )
-    return LinkRecall(**bound_so_far.facts(), confidence=confidence)
+    return LinkRecall(**bound_so_far._asdict(), confidence=confidence)
 
 
 def kinds_of(connection: Any, tables: LinkTables) -> dict[str, str]:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from pydantic_core import to_json
 
 from pairmark.models.linking.engine import Linking, NeedsJudgements
 from pairmark.models.linking.evaluation import UNKNOWN, Identities, ListedPairs, evaluate_links
@@ -320,12 +319,8 @@ def _evaluate(
         )
     )
     tables = np.asarray(sides["side"], dtype=np.int64)
-    figures = evaluate_links(
+    return evaluate_links(
         links, members, truth, tables, within=len(np.unique(tables)) != 2, confidence=confidence
-    )
-    # JSON has null for what is not known, which is NaN.
-    return LinkEvaluation.model_validate_json(
-        to_json(asdict(figures) | {"best_cut": figures.best.cut}, inf_nan_mode="null")
     )
 
 

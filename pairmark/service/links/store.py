@@ -199,14 +199,14 @@ def write_folder(
     beside = sorted({int(column[1:]) for rule in rules for column in rule} - {*linking.places})
 
     def names_of(columns: Sequence[str]) -> list[str]:
-        return [linking.source_fields[int(column[1:])].name for column in columns]
+        return [linking.cells.source_fields[int(column[1:])].name for column in columns]
 
     fitted = {
         "form": FORM,
         "id": link_id,
-        "columns": [field.name for field in linking.source_fields],
+        "columns": [field.name for field in linking.cells.source_fields],
         "fields": [vars(field) for field in linking.fields],
-        "beside": [vars(linking.source_fields[number]) for number in beside],
+        "beside": [vars(linking.cells.source_fields[number]) for number in beside],
         "tables": len(tables.sizes),
         "rules": linking.rules,
         "cut": linking.cut,
@@ -219,7 +219,7 @@ def write_folder(
     forms, keys, joined = "NULL::VARCHAR[]", "NULL::UBIGINT[]", ""
     if linking.model is not None:
         places, joined = [*linking.places, *beside], "JOIN cells USING (row)"
-        fields = [*linking.fields, *(linking.source_fields[number] for number in beside)]
+        fields = [*linking.fields, *(linking.cells.source_fields[number] for number in beside)]
         cells = [f"cells.c{place}" for place in places]
         forms = f"[{', '.join(cells)}]"
         of_cells = (
@@ -227,7 +227,7 @@ def write_folder(
             for number, (field, cell) in enumerate(zip(fields, cells, strict=True))
         )
         keys = f"list_sort(list_distinct(flatten([{', '.join(of_cells)}])))"
-    texts = ", ".join(f"s.c{number}" for number in range(len(linking.source_fields)))
+    texts = ", ".join(f"s.c{number}" for number in range(len(linking.cells.source_fields)))
     connection.execute(
         "CREATE VIEW records AS SELECT side, id, row IN (SELECT row FROM hashes) AS compared, "
         f"row >= {tables.n_rows - tables.n_added} AS added, {forms} AS forms, {keys} AS keys, {texts}, row AS place "

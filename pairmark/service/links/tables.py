@@ -9,7 +9,15 @@ from filecmp import cmp
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pairmark.models.linking.pairing import Held, UnpairedColumns, joined_names, pair_columns
+from pairmark.models.linking.columns import (
+    Held,
+    Sample,
+    UnpairedColumns,
+    default_of,
+    derived_columns,
+    joined_names,
+    pair_columns,
+)
 from pairmark.models.records.compare import LinkField, register
 from pairmark.models.records.inference import Inference, infer
 from pairmark.models.records.recognition import (
@@ -24,9 +32,7 @@ from pairmark.models.records.schema import COMPARED, FALSE, TRUE, RecordColumn, 
 from pairmark.service.datasets.confined import FileLimits, format_of
 from pairmark.service.datasets.tabular import TableFile
 from pairmark.service.errors import InvalidInput
-from pairmark.service.links.derived import default_of, derived_columns
 from pairmark.service.links.duck import quoted_text
-from pairmark.service.links.sampling import Sample
 
 if TYPE_CHECKING:
     import duckdb

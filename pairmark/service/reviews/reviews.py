@@ -15,7 +15,7 @@ from sqlalchemy import Row, insert
 from sqlalchemy.orm import Session
 from starlette.datastructures import UploadFile
 
-from pairmark.models.linking.recall import recall_so_far
+from pairmark.models.linking.evaluation import recall_so_far
 from pairmark.models.reviews.evidence import (
     Judgements,
     draws_match,
@@ -143,7 +143,7 @@ def _recall_progress(review: ReviewRow, drawn: Sequence[Row[Any]], n_answered: i
         "enough": recall.enough,
         "alarm": False,
         "expected_more": None if more is None else math.ceil(more * pairs),
-        "recall": recall.facts(),
+        "recall": recall._asdict(),
     }
 
 

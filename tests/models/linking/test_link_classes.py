@@ -10,7 +10,7 @@ import pytest
 from benchmarks._linked_people import people
 from pairmark.models.linking.engine import Linking
 from pairmark.models.linking.mixture import Mixture
-from pairmark.models.linking.unique import expected_links
+from pairmark.models.linking.share import expected_links
 from pairmark.models.records.compare import LinkField
 
 SYLLABLES = [

@@ -6,9 +6,16 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from pairmark.models.linking.evaluation import UNKNOWN, Identities, ListedPairs, evaluate_links
+from pairmark.models.linking.evaluation import (
+    N_SHOWN,
+    UNKNOWN,
+    Identities,
+    ListedPairs,
+    draw_records,
+    evaluate_links,
+    recall_so_far,
+)
 from pairmark.models.linking.mixture import SYMBOL_OF, Mixture, chances, plain_column
-from pairmark.models.linking.recall import N_SHOWN, draw_records, recall_so_far
 from pairmark.models.linking.share import calibrate_matches, share_of
 from pairmark.models.records.compare import LinkField
 from tests.models.linking.test_link_classes import KINDS, homes, linked
@@ -36,11 +43,11 @@ def test_figures_are_those_of_a_count_pair_by_pair(within):
     joined = {(i, j) for i, j in pairs if entity[i] == entity[j]}
     same = {(i, j) for i, j in pairs if true[i] == true[j]}
     assert (found.joined, found.right, found.same) == (len(joined), len(joined & same), len(same))
-    assert found.precision.value == pytest.approx(len(joined & same) / len(joined))
-    assert found.f1.value == pytest.approx(2 * len(joined & same) / (len(joined) + len(same)))
+    assert found.precision[0] == pytest.approx(len(joined & same) / len(joined))
+    assert found.f1[0] == pytest.approx(2 * len(joined & same) / (len(joined) + len(same)))
     together = [[j for j in known if entity[j] == entity[i]] for i in known]
     precise = np.mean([np.mean(true[of] == true[i]) for i, of in zip(known, together, strict=True)])
-    assert found.b_cubed[0].value == pytest.approx(precise)
+    assert found.b_cubed[0][0] == pytest.approx(precise)
 
 
 def test_listed_pairs_are_all_that_counts():
@@ -54,14 +61,14 @@ def test_listed_pairs_are_all_that_counts():
 
 def test_a_cut_that_leaves_false_links_out_is_the_best():
     found = evaluate(Identities(np.array([0, 0, 1, 1, 2])), [0, 0, 2, 2, 2], scores=np.array([0.9, 0.9, 0.3]))
-    assert (found.best.cut, found.best.f1.value) == (0.3, 1.0)
-    assert found.decided.precision.value == 0.5
+    assert (found.best_cut, found.by_cut[-1].f1[0]) == (0.3, 1.0)
+    assert found.decided.precision[0] == 0.5
 
 
 @pytest.mark.parametrize("truth", [np.arange(3), np.full(3, UNKNOWN)])
 def test_where_nothing_is_the_same_nothing_is_said(truth):
     found = evaluate(Identities(truth), [0, 1, 2]).decided
-    assert np.isnan(found.precision.value)
+    assert found.precision[0] is None
     assert found.recall[1:] == (0, 1)
 
 
@@ -124,7 +131,7 @@ def test_partners_that_no_link_has_are_among_those_shown_and_count_as_missed() -
                  for at, others in partners.items() if others])
     )  # fmt: skip
     size, drawn = draw_records(
-        connection, linking.source_fields, linking.sides, len(rows), np.random.default_rng(1)
+        connection, linking.cells.source_fields, linking.sides, len(rows), np.random.default_rng(1)
     )
     assert len(rows) - 3 < size == len({each.row for each in drawn})
     assert all(len(each.others) <= N_SHOWN + 1 for each in drawn)
