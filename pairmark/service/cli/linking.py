@@ -29,8 +29,7 @@ from pairmark.service.errors import PairmarkError
 if TYPE_CHECKING:
     from pairmark.schemas.link_shares import FalseLinks
     from pairmark.schemas.links import LinkEvaluation, LinksRequest, LinkSummary
-    from pairmark.service.links.judging import Answers, Pair
-    from pairmark.service.links.learned import Learned
+    from pairmark.service.links.judging import Answers, Learned, Pair
 
 _SHOWN = 10
 _BAR = 24
@@ -428,7 +427,7 @@ def _frequencies_of(option: str, folder: Path) -> tuple[str, Path]:
 
 
 def _load_learned(model: str) -> Learned:
-    from pairmark.service.links.learned import Learned
+    from pairmark.service.links.judging import Learned
 
     prepare_database(settings())
     with open_stores() as (config, database, blobs):

@@ -24,10 +24,9 @@ from pairmark.service.errors import InvalidInput
 from pairmark.service.jobs.leases import Claim, Leases, Progress
 from pairmark.service.links import duck
 from pairmark.service.links.folders import LinkFolders
-from pairmark.service.links.judging import Pair, read_pairs, records_to_judge
-from pairmark.service.links.learned import Learned
+from pairmark.service.links.judging import Learned, Pair, read_pairs, records_to_judge
 from pairmark.service.links.linking import AT_MOST, LinkRun, link_session, summary_of
-from pairmark.service.links.store import write_folder
+from pairmark.service.links.outputs import write_folder
 from pairmark.service.names import EVERY_NAME
 from pairmark.service.reviews.decisions import MAX_SIDES_BYTES, MOST_DRAWN, Decisions, Item, drawn_from
 from pairmark.service.reviews.reviews import open_review

@@ -1,12 +1,10 @@
 """From files to links: reads tables, links them, and writes the links."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -22,21 +20,26 @@ from pairmark.schemas.links import (
     LinksRequest,
     LinkSummary,
 )
-from pairmark.service.datasets.confined import FileLimits
+from pairmark.service.datasets.confined import FileLimits, format_of
+from pairmark.service.datasets.tabular import TableFile
 from pairmark.service.errors import InvalidInput
 from pairmark.service.links import duck, judging
-from pairmark.service.links.judging import Asking, Say
-from pairmark.service.links.outputs import Outputs, read_whole, write_outputs
+from pairmark.service.links.judging import Asking, Learned, Say
+from pairmark.service.links.outputs import (
+    Outputs,
+    load_previous,
+    name_entities,
+    write_folder,
+    write_outputs,
+)
 from pairmark.service.links.results import Stored, ids_of, pick_pair
-from pairmark.service.links.store import add_sides, load_previous, name_entities, write_folder
-from pairmark.service.links.tables import LinkTables, read_frequencies, read_tables
+from pairmark.service.links.tables import LinkTables, read_tables
 from pairmark.service.settings import Settings
-
-if TYPE_CHECKING:
-    from pairmark.service.links.learned import Learned
 
 AT_MOST = 0.02
 """The share of false links that judgements are to exclude where none was asked for."""
+_MOST_SHARES = 1.01
+"""What shares may sum to, rounded as they are."""
 _CUTS = [0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 0.995, 0.999, 0.9995, 0.9999]
 COLUMNS = ("left", "right", "score", "decision", "entity")
 
@@ -75,6 +78,7 @@ def link_session(
     previous: Stored | None = None,
     frequencies: Mapping[str, Path] | None = None,
     explain: Sequence[str] = (),
+    whole: bool = False,
 ) -> Iterator[LinkRun]:
     """Link one table, or several.
 
@@ -82,7 +86,7 @@ def link_session(
     ----------
     request : says what makes candidates and links; its datasets are the files, whatever it calls them. previous : what
         an earlier job left. frequencies : by column, the file of a dataset that ``request`` names. explain :
-        ids of two records, or none, which are checked before anything is linked.
+        ids of two records, or none, which are checked before anything is linked. whole : see `read_tables`.
 
     Raises
     ------
@@ -92,75 +96,135 @@ def link_session(
     limits = FileLimits.of(settings, sum(path.stat().st_size for path in files))
     bounds = duck.bounds(settings, scratch, settings.job_threads)
     with duck.duckdb_session(**bounds) as connection:
-        tables = read_tables(connection, files, scratch, limits, id_column=id_column, columns=columns)
+        tables = read_tables(
+            connection, files, scratch, limits, id_column=id_column, columns=columns, whole=whole
+        )
         check_columns(request, [field.name for field in tables.fields])
-        unique = {request.datasets.index(each) for each in request.unique or ()}
-        if unique and len(tables.sizes) < 2:
+        if request.unique and len(tables.sizes) < 2:
             raise InvalidInput(
                 "both tables are the same: with unique, there is nothing to link", field="unique"
             )
-        before = None
-        if previous is None:
-            add_sides(connection, tables)
-        else:
-            before = load_previous(connection, previous, tables)
+        before = load_previous(connection, previous, tables)
         if explain:
             there = connection.execute(
                 "SELECT side, id FROM sides WHERE id IN (SELECT unnest(?))", [ids_of(*explain)]
             ).fetchall()
             pick_pair(there, len(tables.sizes), *explain)
-        scoring: dict[str, Any] = {"cut": request.cut}
+        cut, scorer = request.cut, None
         if learned is not None:
-            cut = learned.cut if request.cut is None else request.cut
-            scoring = {"scorer": learned.scorer(connection, tables), "cut": cut}
+            cut, scorer = learned.cut if cut is None else cut, learned.scorer(connection, tables)
             tables.notes += learned.notes
-        if settings.dask_scheduler is not None:
-            from pairmark.service.links.cluster import spread_over_cluster
-
-            scoring["spread"] = spread_over_cluster(connection, settings)
         linking = Linking(
             connection,
             tables.fields,
             tables.sizes,
             within=range(len(files)) if len(files) > 2 else None,
-            unique=unique,
+            unique={request.datasets.index(each) for each in request.unique or ()},
             rules=request.rules,
             one_to_one=request.one_to_one,
             must=request.must or (),
             never=request.never or (),
             budget=request.candidates_per_record,
             expected=request.expected_false_links,
-            frequencies=read_frequencies(connection, frequencies or {}, scratch, limits, id_column, tables),
+            frequencies=_read_frequencies(connection, frequencies or {}, scratch, limits, id_column, tables),
             previous=before,
-            **scoring,
+            cut=cut,
+            scorer=scorer,
+            spread=None
+            if settings.dask_scheduler is None
+            else duck.spread_over_cluster(connection, settings),
         )
+        doubts = None
         try:
             linking.run(request.false_links, request.fpr)
         except NeedsJudgements as error:
-            yield LinkRun(connection=connection, tables=tables, linking=linking, doubts=str(error))
-            return
-        name_entities(connection, tables, again=previous is not None)
-        yield LinkRun(connection=connection, tables=tables, linking=linking)
+            doubts = str(error)
+        else:
+            name_entities(connection, tables, again=previous is not None)
+        yield LinkRun(connection=connection, tables=tables, linking=linking, doubts=doubts)
+
+
+def _read_frequencies(
+    connection: Any,
+    files: Mapping[str, Path],
+    scratch: Path,
+    limits: FileLimits,
+    id_column: str | None,
+    tables: LinkTables,
+) -> dict[str, str]:
+    """By column, the table ``(value, share)`` of a file of two columns, values and shares or counts; an ``id_column``
+    before them is left out. The notes of ``tables`` say which part of a column's values it has."""
+    shares = {}
+    for number, (column, path) in enumerate(files.items()):
+        file = TableFile(
+            path, scratch / f"shares{number}", format_of(None, path.name), limits, connection=connection
+        )
+        cells = [
+            cell
+            for name, cell in zip(file.names, file.cells, strict=True)
+            if len(file.names) == 2 or name != id_column
+        ]
+        if len(cells) != 2:
+            raise _no_frequencies(path, f"has {len(file.names)} columns; expected two, value and frequency")
+        place, field = next(each for each in enumerate(tables.fields) if each[1].name == column)
+        file.query(
+            f"CREATE OR REPLACE TEMP TABLE weighed AS SELECT row_number() OVER () AS row, CAST({cells[0]} AS VARCHAR) "
+            f"AS value, CAST({cells[1]} AS VARCHAR) AS cell, TRY_CAST({cells[1]} AS DOUBLE) AS share FROM {file.source}"
+        )
+        [(n, total, are_counts, unfit, cell)] = connection.execute(
+            "SELECT count(*), sum(share), bool_and(share = round(share)), min(row) FILTER (NOT fits), arg_min(cell, "
+            "row) FILTER (NOT fits) FROM (SELECT *, value IS NOT NULL AND coalesce(share BETWEEN 0 AND 1e15, false) "
+            "AS fits FROM weighed)"
+        ).fetchall()
+        wrong = (
+            f"has {str(cell)[:60]!r} in row {unfit}; expected a value, and its share or count"
+            if unfit is not None
+            else "has no frequency; expected rows of a value and its share or count"
+            if not n or not total
+            else f"has shares that sum to {total:.4g}; expected 1 at most, or whole numbers, which are counts"
+            if not are_counts and total > _MOST_SHARES
+            else None
+        )
+        if wrong is not None:
+            raise _no_frequencies(path, wrong)
+        shares[column] = f"shares{number}"
+        connection.execute(
+            f"CREATE TABLE {shares[column]} AS SELECT {field.definition.normal('value')} AS value, "
+            "sum(share) / ? AS share FROM weighed GROUP BY ALL",
+            [total if are_counts else 1],
+        )
+        [(n_known, every)] = connection.execute(
+            f"SELECT count(*) FILTER (cell IN (SELECT value FROM {shares[column]})), count(*) FROM (SELECT DISTINCT "
+            f"{field.definition.normal(f'c{place}')} AS cell FROM source) WHERE cell IS NOT NULL"
+        ).fetchall()
+        tables.notes.append(
+            f"frequencies of {column!r}: {path.name} has {n_known:,} of {every:,} values"
+            + ("" if are_counts or total > 2 - _MOST_SHARES else f", and its shares sum to {total:.4g}")
+            + ("" if n_known == every else "; the others are as frequent as in the tables")
+        )
+    return shares
+
+
+def _no_frequencies(path: Path, what: str) -> InvalidInput:
+    return InvalidInput(f"frequencies: {path.name} {what}", field="frequencies")
 
 
 def check_columns(request: LinksRequest, columns: Sequence[str]) -> None:
     """Refuse rules of columns that are not compared."""
-    never = [[name] for name in request.never or ()]
-    with_frequencies = [[name] for name in request.frequencies or ()]
-    rules_of = {"rules": request.rules, "must": request.must, "never": never, "frequencies": with_frequencies}
     uses = [
         (f"{what}[{number}]", name)
-        for what, rules in rules_of.items()
-        for number, rule in enumerate(rules or ())
-        for name in rule
+        for what in ("rules", "must", "never", "frequencies")
+        for number, rule in enumerate(getattr(request, what) or ())
+        for name in ([rule] if isinstance(rule, str) else rule)
+        if name not in columns
     ]
-    for place, name in uses:
-        if name not in columns:
-            raise InvalidInput(
-                f"{place}: column {name[:100]!r} is not compared; expected some of {', '.join(columns)}. A column of "
-                "ids is compared where it is declared a category",
-                field=place,
-            )
+    if uses:
+        place, name = uses[0]
+        raise InvalidInput(
+            f"{place}: column {name[:100]!r} is not compared; expected some of {', '.join(columns)}. A column of "
+            "ids is compared where it is declared a category",
+            field=place,
+        )
 
 
 def summary_of(
@@ -182,11 +246,11 @@ def summary_of(
     left_out = [rule for rule in linking.left_out if not compared.isdisjoint(rule)]
     candidate_rules = [{*rule} for rule in (*linking.rules, *left_out)]
     silent = [" and ".join(rule) for rule in request.rules or () if {*rule} & compared not in candidate_rules]
-    higher = [linking.cut, *(cut for cut in _CUTS if cut > linking.cut)]
+    is_estimated = linking.share is not None and linking.share.estimate is not None
     cuts = run.connection.execute(
         "SELECT cut, count(*), avg(1 - score) FROM links JOIN (SELECT unnest(?) AS cut) ON score > cut WHERE kept "
         "GROUP BY cut ORDER BY cut",
-        [higher if linking.share is not None and linking.share.estimate is not None else []],
+        [[linking.cut, *(cut for cut in _CUTS if cut > linking.cut)] if is_estimated else []],
     ).fetchall()
     return LinkSummary(
         records=tables.n_rows,
@@ -226,10 +290,10 @@ def summary_of(
 
 
 def _stated_false_links(share: FalseShare, request: LinksRequest) -> FalseLinks:
-    facts: dict[str, Any] = {"confidence": request.confidence, "expected": request.expected_false_links}
-    if share.estimate is None:
-        return FalseLinks(unknown=True, judge=share.judge, **facts)
-    return FalseLinks(estimate=round(share.estimate, 6), check=share.check, **facts)
+    known: dict[str, Any] = {"unknown": True, "judge": share.judge}
+    if share.estimate is not None:
+        known = {"estimate": round(share.estimate, 6), "check": share.check}
+    return FalseLinks(confidence=request.confidence, expected=request.expected_false_links, **known)
 
 
 def link_files(
@@ -258,6 +322,7 @@ def link_files(
     in_column = truth is not None and not is_file(truth)
     if in_column:
         options["columns"] = {**(options.get("columns") or {}), truth: "ignore"}
+    options["whole"] = outputs.whole or in_column
     with link_session(files, scratch, settings, request, **options) as run:
         if run.doubts is None:
             if folder is not None:
@@ -265,14 +330,9 @@ def link_files(
                 write_folder(
                     run.connection, folder, run.linking, run.tables, again=is_later, resolves=resolves
                 )
-            names: list[str] = []
-            if outputs.whole or in_column:
-                limits = FileLimits.of(settings, sum(path.stat().st_size for path in files))
-                names = read_whole(run.connection, files, scratch, limits)
-            summary = summary_of(
-                run, request, None if truth is None else _truth_of(run.connection, truth, names)
-            )
-            write_outputs(run.connection, outputs, names, run.tables.ids)
+            known = None if truth is None else _truth_of(run.connection, truth, run.tables.whole)
+            summary = summary_of(run, request, known)
+            write_outputs(run.connection, outputs, run.tables.whole, run.tables.ids)
             return summary if asking is None else _judge(run, request, summary, asking, say)
         if asking is None:
             raise InvalidInput(

@@ -33,7 +33,7 @@ from pairmark.service.db import Database, name_filter, page_of, read_page, start
 from pairmark.service.errors import Conflict, CorruptArtefact, InvalidInput, ModelNotCapable
 from pairmark.service.jobs.queue import JobQueue
 from pairmark.service.links.folders import REVIEWS, WITH_STATE, LinkFolders
-from pairmark.service.links.learned import Learned
+from pairmark.service.links.judging import Learned
 from pairmark.service.links.linking import check_columns
 from pairmark.service.links.resolving import Resolver
 from pairmark.service.links.results import Results

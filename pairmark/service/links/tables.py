@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from filecmp import cmp
 from pathlib import Path
@@ -41,8 +41,6 @@ ROW = "row"
 """As the id column: rows are called by their numbers, from 1."""
 _LONGEST = 2_048
 """Characters of a cell that are kept."""
-_MOST_SHARES = 1.01
-"""What shares may sum to, rounded as they are."""
 _NOTHING = (
     "no column is left to compare: every one is an id, empty, or has one value in all rows, so nothing tells records "
     "apart"
@@ -63,6 +61,7 @@ class LinkTables:
     Attributes
     ----------
     sizes : rows of each table. n_added : the last ones, which people added to an earlier job's.
+    whole : names of the columns of the table ``whole``, each once, where there is one.
     ids : the id column of each table; None: row numbers.
     notes : what people should know.
     """
@@ -72,6 +71,7 @@ class LinkTables:
     notes: list[str] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)
     n_added: int = 0
+    whole: list[str] = field(default_factory=list)
 
     @property
     def n_rows(self) -> int:
@@ -126,6 +126,7 @@ def read_tables(
     *,
     id_column: str | None = None,
     columns: dict[str, str] | None = None,
+    whole: bool = False,
 ) -> LinkTables:
     """Read one table or two; one given twice is one.
 
@@ -133,6 +134,7 @@ def read_tables(
     ----------
     id_column : names the rows; None: the column that plainly does. `ROW`: they are numbered.
     columns : types of columns; the others are inferred from rows spread over each table.
+    whole : there is also a table ``whole(row, c0, ...)`` of all columns of all tables as they stand.
 
     Raises
     ------
@@ -150,6 +152,7 @@ def read_tables(
         sides.append(
             _read(connection, path, scratch / str(number), limits, f"side{number}", declared, 3 - len(files))
         )
+    names_of_whole = _keep_whole(connection, sides) if whole else []
     notes_of_files += [f"{side.name}: {warning}" for side in sides for warning in side.warnings]
     readable = {ROW, *(name for side in sides for name in side.columns)}
     for what, names in (("id", [id_column or ROW]), ("columns", columns or {})):
@@ -217,75 +220,35 @@ def read_tables(
         for field_ in fields
     ]
     return LinkTables(
-        fields, [side.id_column for side in sides], notes_of_files + notes, [side.n for side in sides]
+        fields,
+        [side.id_column for side in sides],
+        notes_of_files + notes,
+        [side.n for side in sides],
+        whole=names_of_whole,
     )
 
 
-def read_frequencies(
-    connection: duckdb.DuckDBPyConnection,
-    files: Mapping[str, Path],
-    scratch: Path,
-    limits: FileLimits,
-    id_column: str | None,
-    tables: LinkTables,
-) -> dict[str, str]:
-    """By column, the table ``(value, share)`` of a file of two columns, values and shares or counts; an ``id_column``
-    before them is left out. The notes of ``tables`` say which part of a column's values it has."""
-    shares = {}
-    for number, (column, path) in enumerate(files.items()):
-        file = TableFile(
-            path, scratch / f"shares{number}", format_of(None, path.name), limits, connection=connection
-        )
-        cells = [
-            cell
-            for name, cell in zip(file.names, file.cells, strict=True)
-            if len(file.names) == 2 or name != id_column
-        ]
-        if len(cells) != 2:
-            raise _no_frequencies(path, f"has {len(file.names)} columns; expected two, value and frequency")
-        place, field_ = next(each for each in enumerate(tables.fields) if each[1].name == column)
-        file.query(
-            f"CREATE OR REPLACE TEMP TABLE weighed AS SELECT row_number() OVER () AS row, CAST({cells[0]} AS VARCHAR) "
-            f"AS value, CAST({cells[1]} AS VARCHAR) AS cell, TRY_CAST({cells[1]} AS DOUBLE) AS share FROM {file.source}"
-        )
-        n, total, are_counts, unfit, cell = _one(
-            connection,
-            "SELECT count(*), sum(share), bool_and(share = round(share)), min(row) FILTER (NOT fits), arg_min(cell, "
-            "row) FILTER (NOT fits) FROM (SELECT *, value IS NOT NULL AND coalesce(share BETWEEN 0 AND 1e15, false) "
-            "AS fits FROM weighed)",
-        )
-        if unfit is not None:
-            raise _no_frequencies(
-                path, f"has {str(cell)[:60]!r} in row {unfit}; expected a value, and its share or count"
-            )
-        if not n or not total:
-            raise _no_frequencies(path, "has no frequency; expected rows of a value and its share or count")
-        if not are_counts and total > _MOST_SHARES:
-            raise _no_frequencies(
-                path,
-                f"has shares that sum to {total:.4g}; expected 1 at most, or whole numbers, which are counts",
-            )
-        shares[column] = f"shares{number}"
-        connection.execute(
-            f"CREATE TABLE {shares[column]} AS SELECT {field_.definition.normal('value')} AS value, "
-            "sum(share) / ? AS share FROM weighed GROUP BY ALL",
-            [total if are_counts else 1],
-        )
-        n_known, every = _one(
-            connection,
-            f"SELECT count(*) FILTER (cell IN (SELECT value FROM {shares[column]})), count(*) FROM (SELECT DISTINCT "
-            f"{field_.definition.normal(f'c{place}')} AS cell FROM source) WHERE cell IS NOT NULL",
-        )
-        tables.notes.append(
-            f"frequencies of {column!r}: {path.name} has {n_known:,} of {every:,} values"
-            + ("" if are_counts or total > 2 - _MOST_SHARES else f", and its shares sum to {total:.4g}")
-            + ("" if n_known == every else "; the others are as frequent as in the tables")
-        )
-    return shares
-
-
-def _no_frequencies(path: Path, what: str) -> InvalidInput:
-    return InvalidInput(f"frequencies: {path.name} {what}", field="frequencies")
+def _keep_whole(connection: duckdb.DuckDBPyConnection, sides: Sequence[_Side]) -> list[str]:
+    """Table ``whole``; returns the names of its columns, which are none that the outputs have."""
+    names: dict[str, str] = {}
+    tables = []
+    for side in sides:
+        cells: dict[str, str] = {}
+        for place, name in enumerate(side.columns):
+            key = key_of(name) or name
+            # Of one table, both are kept.
+            key = f"{key} {len(cells)}" if key in cells else key
+            names.setdefault(key, name)
+            cells[key] = f"c{place} AS c{[*names].index(key)}"
+        n_before = sum(other.n for other in sides[: len(tables)])
+        tables.append(f"SELECT row + {n_before} AS row, {', '.join(cells.values())} FROM {side.table}")
+    connection.execute(f"CREATE TEMP TABLE whole AS {' UNION ALL BY NAME '.join(tables)}")
+    taken = ["entity", "records"]
+    for name in names.values():
+        while name.casefold() in map(str.casefold, taken):
+            name += "_"
+        taken.append(name)
+    return taken[2:]
 
 
 def _read(
