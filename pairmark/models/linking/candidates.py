@@ -3,13 +3,11 @@
 Candidates share a value, the values of two columns, or a key of a column's kind.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from hashlib import md5
 from itertools import accumulate, combinations
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,9 +15,6 @@ from numpy.typing import NDArray
 from pairmark.models.core.arrays import Bool, Int64
 from pairmark.models.linking.mixture import NAMES
 from pairmark.models.records.compare import LinkField
-
-if TYPE_CHECKING:
-    import duckdb
 
 
 @dataclass(frozen=True)
@@ -109,7 +104,7 @@ class Constraints:
     def _differ(self) -> str:
         return " OR ".join(f"x.{name} <> y.{name}" for name in self.never) or "false"
 
-    def apply(self, connection: duckdb.DuckDBPyConnection, sides: Sides) -> None:
+    def apply(self, connection: Any, sides: Sides) -> None:
         """Take links that contradict each other out of ``scored``; put those in that must be, and into ``together``."""
         if self.never:
             connection.execute(
@@ -129,7 +124,7 @@ class Constraints:
                 "INSERT INTO scored SELECT a, b, 1.0, NULL FROM forced ANTI JOIN scored USING (a, b)"
             )
 
-    def contradicts(self, connection: duckdb.DuckDBPyConnection, a: Int64, b: Int64) -> Bool:
+    def contradicts(self, connection: Any, a: Int64, b: Int64) -> Bool:
         """Whether pairs of rows are never one."""
         give(connection, "pairs_to_check", a=a, b=b, place=np.arange(a.size))
         found = connection.execute(
@@ -157,7 +152,7 @@ class Blocks:
 
     def __init__(
         self,
-        connection: duckdb.DuckDBPyConnection,
+        connection: Any,
         fields: Sequence[LinkField],
         names: Sequence[str],
         telling: Sequence[int],
@@ -225,7 +220,7 @@ class Blocks:
                 "DELETE FROM key_counts WHERE n > (SELECT coalesce(max(n), 0) FROM (SELECT n, sum(sum(pairs)) OVER "
                 f"(ORDER BY n) AS total FROM key_counts GROUP BY n) WHERE total <= {self._room})"
             )
-        made = int(con.execute("SELECT coalesce(sum(pairs), 0) FROM key_counts").fetchall()[0][0])
+        made = int(read_row(con, "SELECT coalesce(sum(pairs), 0) FROM key_counts"))
         names = tuple(self._fields[number].name for number in columns)
         if not made:
             return
@@ -264,8 +259,14 @@ def key_number(text: str) -> int:
     return int.from_bytes(md5(text.encode(), usedforsecurity=False).digest()[8:], "little")
 
 
-def give(connection: duckdb.DuckDBPyConnection, table: str, **columns: NDArray[Any]) -> None:
+def give(connection: Any, table: str, **columns: NDArray[Any]) -> None:
     """A temporary table of arrays."""
     connection.register("arrays", columns)
     connection.execute(f"CREATE OR REPLACE TEMP TABLE {table} AS SELECT * FROM arrays")
     connection.unregister("arrays")
+
+
+def read_row(connection: Any, sql: str, params: Sequence[Any] = ()) -> Any:
+    """The first row of what a query gives; of one column, its cell."""
+    row = connection.execute(sql, list(params)).fetchall()[0]
+    return row[0] if len(row) == 1 else row

@@ -1,17 +1,15 @@
 """What rows say, column by column: normal forms, how frequent values are, which columns tell nothing, and how pairs of
 rows agree."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pairmark.models.core.arrays import Float64
-from pairmark.models.linking.candidates import Sides, give
+from pairmark.models.linking.candidates import Sides, give, read_row
 from pairmark.models.linking.mixture import (
     BINS,
     BITS,
@@ -25,9 +23,6 @@ from pairmark.models.linking.mixture import (
     name_places,
 )
 from pairmark.models.records.compare import LinkField
-
-if TYPE_CHECKING:
-    import duckdb
 
 MAX_FIELDS = 60
 """Columns that are compared."""
@@ -63,7 +58,7 @@ class Cells:
 
     def __init__(
         self,
-        connection: duckdb.DuckDBPyConnection,
+        connection: Any,
         fields: Sequence[LinkField],
         sides: Sides,
         previous: tuple[Sequence[LinkField], Mixture | None] | None,
@@ -96,7 +91,7 @@ class Cells:
         )
         self.connection.execute(f"CREATE TABLE cells AS SELECT row, {cells} FROM source")
         distinct = ", ".join(f"approx_count_distinct(c{place})" for place in range(len(self.read_as)))
-        self.distinct = np.array(self._one(f"SELECT {distinct} FROM cells"))
+        self.distinct = np.atleast_1d(read_row(self.connection, f"SELECT {distinct} FROM cells"))
         if self._earlier:
             # In the order that the model has them in.
             where = {(field.name, field.kind): place for place, (_, field) in enumerate(self.read_as)}
@@ -109,9 +104,6 @@ class Cells:
             self._screen_chance()
         if counts:
             self._count()
-
-    def _one(self, sql: str) -> tuple[Any, ...]:
-        return self.connection.execute(sql).fetchall()[0]
 
     def _screen_values(self) -> None:
         """Leave out columns whose values tell nothing, and of many columns all but those with the most values."""
@@ -147,15 +139,18 @@ class Cells:
             "AND row NOT IN (SELECT row FROM twins)"
         )
         con.execute("CREATE TABLE IF NOT EXISTS known (row INTEGER)")
-        [filled] = self._one("SELECT (SELECT count(*) FROM hashes) + (SELECT count(*) FROM twins)")
+        filled = read_row(
+            self.connection, "SELECT (SELECT count(*) FROM hashes) + (SELECT count(*) FROM twins)"
+        )
         self.n_empty = self.sides.n_rows - filled
 
     def _equal(self, name: str) -> float:
         """Of all pairs that have a cell in a column, the share in which it is equal."""
         count, there = self.sides.pairs(), f"FROM hashes WHERE {name} IS NOT NULL"
-        equal, pairs = self._one(
+        equal, pairs = read_row(
+            self.connection,
             f"SELECT coalesce(sum(pairs), 0), (SELECT {count} {there}) FROM "
-            f"(SELECT {count} AS pairs {there} GROUP BY {name})"
+            f"(SELECT {count} AS pairs {there} GROUP BY {name})",
         )
         return float(equal) / max(float(pairs), 1)
 
@@ -189,7 +184,7 @@ class Cells:
             "CREATE OR REPLACE TEMP TABLE hashed AS FROM hashes UNION ALL "
             "SELECT t.row, h.* EXCLUDE row FROM twins t JOIN hashes h ON h.row = t.first"
         )
-        [n_rows] = self._one("SELECT count(*) FROM hashed")
+        n_rows = read_row(self.connection, "SELECT count(*) FROM hashed")
         step = 1 + n_rows // _LOOKED_AT
         con.execute("CREATE OR REPLACE TEMP TABLE sharing (number INTEGER, one INTEGER, another INTEGER)")
         for number, name in enumerate(self.names if d > 1 else ()):
@@ -240,9 +235,10 @@ class Cells:
 
     def _is_own(self, name: str) -> bool:
         """Whether hardly any rows of one table share a value of a column, which those of two tables do."""
-        rows, side_values, every = self._one(
+        rows, side_values, every = read_row(
+            self.connection,
             f"SELECT count({name}), count(DISTINCT ({self.sides.side('row')}, {name})), count(DISTINCT {name}) "
-            f"FROM hashes WHERE {name} IS NOT NULL"
+            f"FROM hashes WHERE {name} IS NOT NULL",
         )
         return bool(rows - side_values <= _MOST_SHARED * (side_values - every))
 
@@ -300,7 +296,9 @@ class Cells:
             "CAST(sum(n * (n - 1) * n) AS DOUBLE) / sum(n * (n - 1)) FROM counted WHERE n > 1 GROUP BY bin"
         ).fetchall():
             average[bin_number] = mean
-        squares, rows = self._one("SELECT coalesce(sum(n * n), 0), coalesce(sum(seen), 0) FROM counted")
+        squares, rows = read_row(
+            self.connection, "SELECT coalesce(sum(n * n), 0), coalesce(sum(seen), 0) FROM counted"
+        )
         frequent = dict(con.execute("SELECT value, n FROM frequent ORDER BY n DESC, value").fetchall())
         return frequent, average, max(float(squares) / max(float(rows), 1.0), 1.0), float(rows)
 

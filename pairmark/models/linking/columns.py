@@ -1,15 +1,13 @@
 """What the columns of tables hold: some rows say their kinds, which follow from others, and which of two tables are of
 the same, whatever they are called."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, partial
 from itertools import permutations
 from operator import contains
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,9 +16,6 @@ from pairmark.models.records.compare import KINDS
 from pairmark.models.records.compare.normal import fold_cell, words_of
 from pairmark.models.records.inference import infer, is_id_name
 from pairmark.models.records.schema import RecordError
-
-if TYPE_CHECKING:
-    import duckdb
 
 _ROWS, _FIRST = 5_000, 1_000
 """Rows that are looked at, and of those the first ones, one after the other."""
@@ -69,7 +64,7 @@ class Sample(NamedTuple):
     coverage: dict[str, float]
 
     @classmethod
-    def of(cls, connection: duckdb.DuckDBPyConnection, table: str, names: Sequence[str], n: int) -> Sample:
+    def of(cls, connection: Any, table: str, names: Sequence[str], n: int) -> "Sample":
         """From ``table(row, c0, ...)`` of ``n`` rows."""
         step = -(-n // _ROWS)
 

@@ -4,11 +4,9 @@ Everything is kept in tables of one DuckDB database: memory is bounded by its se
 of threads: sums are of whole numbers, and what is kept is in an order of its own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,16 +14,13 @@ from numpy.typing import NDArray
 from pairmark.models.core.arrays import Float64, Int64
 from pairmark.models.core.progress import report
 from pairmark.models.linking import mixture
-from pairmark.models.linking.candidates import Blocks, Constraints, Sides, give
+from pairmark.models.linking.candidates import Blocks, Constraints, Sides, give, read_row
 from pairmark.models.linking.cells import BEYOND, Cells
 from pairmark.models.linking.entities import MAX_RECORDS, entities
 from pairmark.models.linking.mixture import Mixture, chances
 from pairmark.models.linking.share import FalseShare, calibrate_matches, register_links, share_of, unknown
 from pairmark.models.linking.texts import LEAST_SCORE, link_texts, read_texts, texts_or_columns
 from pairmark.models.records.compare import LinkField, register
-
-if TYPE_CHECKING:
-    import duckdb
 
 _LEARNED_FROM = 400_000
 """Candidates that a model is fitted on, about."""
@@ -74,7 +69,7 @@ class Linking:
 
     def __init__(
         self,
-        connection: duckdb.DuckDBPyConnection,
+        connection: Any,
         fields: Sequence[LinkField],
         sizes: Sequence[int],
         *,
@@ -154,10 +149,6 @@ class Linking:
         report(0.9, "joining entities")
         self._link(false_links, fpr)
 
-    def _one(self, sql: str, params: Sequence[Any] = ()) -> Any:
-        row = self.connection.execute(sql, list(params)).fetchall()[0]
-        return row[0] if len(row) == 1 else row
-
     def _read(self) -> None:
         is_fitted = self._previous is not None and self._previous[1] is not None
         is_fixed = self._scorer is not None or self._fixed_rules is not None or is_fitted
@@ -206,7 +197,7 @@ class Linking:
                 give(self.connection, "elsewhere", **columns)
                 con.execute("INSERT INTO compared BY NAME FROM elsewhere")
         con.execute("DROP TABLE blocks")
-        self.n_candidates = int(self._one("SELECT count(*) FROM compared"))
+        self.n_candidates = int(read_row(self.connection, "SELECT count(*) FROM compared"))
         within = ", ".join(map(str, self.sides.within)) or "-1"
         twins = (
             "SELECT first AS a, row AS b, NULL AS columns FROM twins "
@@ -287,7 +278,8 @@ class Linking:
         limit = false_links if fpr is None else fpr
         if limit is not None and self._scorer is None:
             of = "sum(n) OVER surest" if fpr is None else f"{self.sides.n_pairs}"
-            beyond = self._one(
+            beyond = read_row(
+                self.connection,
                 f"SELECT max(score) FROM (SELECT score, sum(n * (1 - score)) OVER surest / ({of}) AS share FROM "
                 "(SELECT score, count(*) AS n FROM scored GROUP BY score) WINDOW surest AS (ORDER BY score DESC)) "
                 "WHERE share > ?",
@@ -323,11 +315,12 @@ class Linking:
             "CREATE TABLE links AS SELECT a, b, score, columns, coalesce(x.first = y.first, false) AS kept "
             "FROM scored LEFT JOIN members x ON x.row = a LEFT JOIN members y ON y.row = b ORDER BY a, b"
         )
-        self.n_links, self.n_cut, self.n_entities, uncertain, once, twice = self._one(
+        self.n_links, self.n_cut, self.n_entities, uncertain, once, twice = read_row(
+            self.connection,
             "SELECT count(*) FILTER (kept), count(*) FILTER (NOT kept), "
             "(SELECT count(DISTINCT first) FROM members), coalesce(sum(CAST(round(1e6 * (1 - score)) AS BIGINT)) "
             "FILTER (kept), 0), count(*) FILTER (kept AND bit_count(columns) = 1), "
-            "count(*) FILTER (kept AND bit_count(columns) = 2) FROM links"
+            "count(*) FILTER (kept AND bit_count(columns) = 2) FROM links",
         )
         self.share: FalseShare | None = None
         if self.n_links:

@@ -13,12 +13,10 @@ links have is averaged over records (`pairmark.models.reviews.evidence.recall_bo
 counts as missed; a partner that is neither linked nor among the nearest is not seen.
 """
 
-from __future__ import annotations
-
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,9 +32,6 @@ from pairmark.models.records.compare import LinkField
 from pairmark.models.reviews.evidence import expected_records, recall_bound
 from pairmark.schemas.links import Interval, LinkEvaluation, LinkFigures
 
-if TYPE_CHECKING:
-    import duckdb
-
 _MOST_CUTS: Final = 30
 _RECALL: Final = "#b45309"
 UNKNOWN: Final = -1
@@ -51,7 +46,7 @@ class Identities:
     def units(self, n: int) -> Int64:
         return self.codes
 
-    def count(self, entity: Int64, units: Int64, tables: Int64, within: bool) -> _Counts:
+    def count(self, entity: Int64, units: Int64, tables: Int64, within: bool) -> "_Counts":
         known = units != UNKNOWN
         made, true, table = (np.unique(of[known], return_inverse=True)[1] for of in (entity, units, tables))
         n_true = np.bincount(true)
@@ -81,7 +76,7 @@ class ListedPairs:
     def units(self, n: int) -> Int64:
         return _join_links(self.a[self.same], self.b[self.same], n)
 
-    def count(self, entity: Int64, units: Int64, tables: Int64, within: bool) -> _Counts:
+    def count(self, entity: Int64, units: Int64, tables: Int64, within: bool) -> "_Counts":
         made = entity[self.a] == entity[self.b]
 
         def count(which: Bool, side: Int64) -> Float64:
@@ -249,7 +244,7 @@ class DrawnRecord(NamedTuple):
 
 
 def draw_records(
-    connection: duckdb.DuckDBPyConnection,
+    connection: Any,
     fields: Sequence[LinkField],
     sides: Sides,
     n: int,
@@ -326,9 +321,7 @@ def recall_so_far(
     return KnownRecall(len(linked_shares), recall, bound, bound >= at_least, expected_more)
 
 
-def measured_recall(
-    connection: duckdb.DuckDBPyConnection, sides: Sides, identities: Int64
-) -> tuple[int, int]:
+def measured_recall(connection: Any, sides: Sides, identities: Int64) -> tuple[int, int]:
     """Of entities of two records or more, as (n,) ``identities`` has them (-1: nobody knows), how many candidates
     connect, and how many there are. Of two tables those count that have records in both."""
     row = np.flatnonzero(identities >= 0)

@@ -9,11 +9,9 @@ are pairs that are each other's best, or the best of one that is nearly the best
 false, nothing here can tell.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,9 +23,6 @@ from pairmark.models.records.compare import LinkField, register
 from pairmark.models.records.kernels import tokens
 from pairmark.models.records.kernels.tokens import Cells
 from pairmark.models.records.neighbors import RankedKeys, cell_keys
-
-if TYPE_CHECKING:
-    import duckdb
 
 CUT: Final = 0.5
 _MOST_POSTINGS, _COMMON = 1_000, 0.2
@@ -55,14 +50,14 @@ class TextLinks(NamedTuple):
     """Candidates, rows ``a`` before ``b``, ascending, with their scores, and which of them are linked; ``terms`` score
     any pairs."""
 
-    terms: Terms
+    terms: "Terms"
     a: Int64
     b: Int64
     score: Float64
     is_link: Bool
 
 
-def texts_or_columns(connection: duckdb.DuckDBPyConnection, fields: Sequence[LinkField]) -> str | None:
+def texts_or_columns(connection: Any, fields: Sequence[LinkField]) -> str | None:
     """Why the records of ``source(row, c0, ...)`` are linked as texts, in a sentence; None: by their columns."""
     counts = ", ".join(
         f"count(c{number}), approx_count_distinct(c{number}), avg(len(string_split(trim(c{number}), ' ')))"
@@ -87,9 +82,7 @@ def texts_or_columns(connection: duckdb.DuckDBPyConnection, fields: Sequence[Lin
     )
 
 
-def read_texts(
-    connection: duckdb.DuckDBPyConnection, fields: Sequence[LinkField]
-) -> tuple[list[str], list[str]]:
+def read_texts(connection: Any, fields: Sequence[LinkField]) -> tuple[list[str], list[str]]:
     """Of each row of ``hashes``, from ``source(row, c0, ...)``, its words, and its numbers and dates in one writing."""
     register(connection)
     plain = [number for number, field in enumerate(fields) if field.kind not in ("number", "date", "boolean")]
@@ -147,7 +140,7 @@ class Terms(NamedTuple):
     @classmethod
     def of(
         cls, words: Sequence[str], numbers: Sequence[str], queries: Int64 | None = None, begun: float = 0.0
-    ) -> Terms:
+    ) -> "Terms":
         """Terms of rows, by their words and numbers; of all rows, or those that the rows ``queries`` have."""
         n = len(words)
         texts = _with_plain_codes("\n".join(words)).split("\n") if n else []

@@ -123,44 +123,41 @@ def compare_part(key: str, tables: Sequence[str], first: str, query: str) -> Col
         return {column: np.ma.getdata(of) for column, of in connection.execute(query).fetchnumpy().items()}
 
 
-def spread_over_cluster(connection: Any, settings: Settings) -> Callable[..., Iterator[Columns]]:
-    """Runs statements about the tables of a connection on the cluster that the settings name."""
-
-    def spread(
-        tables: Sequence[str], first: Callable[[int, int], str], query: str, n_parts: int
-    ) -> Iterator[Columns]:
-        assert settings.dask_scheduler is not None
-        client, blobs = dask_client(settings.dask_scheduler, CONNECT_S), open_blobs(settings)
-        with ExitStack() as stack:
-            stack.callback(client.close)
-            try:
-                client.wait_for_workers(1, timeout=CONNECT_S)
-            except TimeoutError as error:
-                raise NotReady(
-                    "the Dask cluster has no workers; start some, or unset PAIRMARK_DASK_SCHEDULER"
-                ) from error
-            with blobs.workspace() as work:
-                for name in tables:
-                    copy_to(connection, f"FROM {name}", work / f"{name}.parquet")
-                # Of this run alone: nobody else deletes it.
-                (work / "run").write_text(secrets.token_hex(16))
-                key = blobs.put_folder(work)
-            stack.callback(blobs.delete, key)
-            yield from _parts(client, (key, tables), first, query, n_parts)
-
-    return spread
-
-
-def _parts(
-    client: Any, stored: tuple[str, Sequence[str]], first: Callable[[int, int], str], query: str, n_parts: int
+def spread_over_cluster(
+    connection: Any,
+    settings: Settings,
+    tables: Sequence[str],
+    first: Callable[[int, int], str],
+    query: str,
+    n_parts: int,
 ) -> Iterator[Columns]:
-    import distributed
+    """Run statements about the tables of a connection on the cluster that the settings name."""
+    from distributed import as_completed
 
-    as_completed: Any = distributed.as_completed
-    n = max(n_parts, _PARTS_EACH * sum(client.nthreads().values()))
-    parts = [client.submit(compare_part, *stored, first(number, n), query, pure=False) for number in range(n)]
-    for n_done, part in enumerate(as_completed(parts), 1):
-        yield part.result()
-        # What is here leaves the worker's memory.
-        part.release()
-        report(0.4 + 0.3 * n_done / n, "comparing on the cluster")
+    assert settings.dask_scheduler is not None
+    client, blobs = dask_client(settings.dask_scheduler, CONNECT_S), open_blobs(settings)
+    with ExitStack() as stack:
+        stack.callback(client.close)
+        try:
+            client.wait_for_workers(1, timeout=CONNECT_S)
+        except TimeoutError as error:
+            raise NotReady(
+                "the Dask cluster has no workers; start some, or unset PAIRMARK_DASK_SCHEDULER"
+            ) from error
+        with blobs.workspace() as work:
+            for name in tables:
+                copy_to(connection, f"FROM {name}", work / f"{name}.parquet")
+            # Of this run alone: nobody else deletes it.
+            (work / "run").write_text(secrets.token_hex(16))
+            key = blobs.put_folder(work)
+        stack.callback(blobs.delete, key)
+        n = max(n_parts, _PARTS_EACH * sum(client.nthreads().values()))
+        parts = [
+            client.submit(compare_part, key, tables, first(number, n), query, pure=False)
+            for number in range(n)
+        ]
+        for n_done, part in enumerate(as_completed(parts), 1):
+            yield part.result()
+            # What is here leaves the worker's memory.
+            part.release()
+            report(0.4 + 0.3 * n_done / n, "comparing on the cluster")

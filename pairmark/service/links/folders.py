@@ -95,7 +95,12 @@ class LinkFolders:
         blob, added = self._moment(link_id, names)
         folder = self._blobs.folder(blob)
         with open_results(Stored(folder, added)) as results:
-            before, addition = results.counts(), change(results, edit)
+            addition = (
+                merge(results, edit.merge)
+                if edit.merge is not None
+                else split(results, edit.split or "", edit.records or ())
+            )
+            before = results.counts()
         with open_results(Stored(folder, [*added, addition])) as results:
             after = results.counts()
         counts = {name: n - before[name] for name, n in after.items()}
@@ -169,8 +174,8 @@ class LinkFolders:
                 # What is in the folder now is no addition any more; others are numbered from 0 again.
                 of_job = LinkAddition.link_id == link_id
                 session.execute(delete(LinkAddition).where(of_job, LinkAddition.number < len(added)))
-                later = update(LinkAddition).where(of_job)
-                session.execute(later.values(number=LinkAddition.number - len(added)))
+                number = LinkAddition.number - len(added)
+                session.execute(update(LinkAddition).where(of_job).values(number=number))
         delete_unused(self._db, self._blobs, [blob, key])
         return n_links, n_items
 
@@ -180,13 +185,6 @@ def _changed_meanwhile() -> Conflict:
 
 
 # ---------------------------------------------------------------- by hand
-
-
-def change(results: Results, edit: EntitiesEdit) -> Addition:
-    """What is added to a folder by what a person says of entities."""
-    if edit.merge is not None:
-        return merge(results, edit.merge)
-    return split(results, edit.split or "", edit.records or ())
 
 
 def merge(results: Results, ids: Sequence[str]) -> Addition:
@@ -251,9 +249,8 @@ def erase(results: Results, record_name: str) -> tuple[int, list[str]]:
         f"CREATE VIEW records AS FROM every_record WHERE side <> {key[0]} OR id <> {quoted_text(record)}"
     )
     members = [member for member in results.members(record) if member != key]
-    name = record if record in [member[1] for member in members] else ""
-    if members and not name:
-        name = results.free_name(members)
+    is_shared = not members or record in [member[1] for member in members]
+    name = record if is_shared else results.free_name(members)
     connection.execute("UPDATE entity_members SET entity = ? WHERE entity = ?", [name, record])
     connection.execute(
         "UPDATE entity_changes SET entity = CASE WHEN entity = $2 THEN $3 ELSE entity END, "
@@ -270,8 +267,7 @@ def _statements(results: Results, members: Sequence[Key], having: str) -> list[i
     rows = results.rows(
         "SELECT number FROM statements WHERE (side, record) IN (SELECT unnest(?), unnest(?)) GROUP BY number "
         f"HAVING {having} ORDER BY number",
-        [side for side, _ in members],
-        [record for _, record in members],
+        *map(list, zip(*members, strict=True)),
     )
     return [number for (number,) in rows]
 

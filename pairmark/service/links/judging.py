@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from pairmark.models.core.arrays import Float64, Int64
+from pairmark.models.linking.candidates import give
 from pairmark.models.linking.evaluation import draw_records, recall_so_far
 from pairmark.models.records.estimator import RecordScorer
 from pairmark.models.records.schema import RecordError, Records, Schema
@@ -29,6 +30,12 @@ if TYPE_CHECKING:
     from pairmark.models.records.estimator import RecordSimilarity
 
 
+_CUT_OF_PRIOR = (
+    "the cut of {} comes from the share of matches among its training records, which seldom fits other tables: labels "
+    "are needed for a cut to rely on. Calibrate the model on labeled pairs and give fpr, or judge links (false_links)"
+)
+
+
 class Learned:
     """A version of a model of records.
 
@@ -43,22 +50,13 @@ class Learned:
         self.ref, self._estimator = ref, estimator
         prior = estimator.prior
         self.cut = cut if cut is not None else 0.5 if prior is None else float(np.log((1 - prior) / prior))
-        cut_note = (
-            f"the cut of {self.ref} comes from the share of matches among its training records, which seldom fits "
-            "other tables: labels are needed for a cut to rely on. Calibrate the model on labeled pairs and give "
-            "fpr, or judge links (false_links)"
-        )
-        self.notes = [cut_note] if prior is not None and cut is None else []
-        schema: Schema = self._estimator.schema_
+        self.notes = [] if prior is None or cut is not None else [_CUT_OF_PRIOR.format(ref)]
         # Tables write dates in one form, whatever the model was trained on.
-        self._schema = schema.model_copy(
-            update={
-                "columns": tuple(
-                    column.model_copy(update={"format": "YYYY-MM-DD"}) if column.type == "date" else column
-                    for column in schema.columns
-                )
-            }
+        columns = tuple(
+            column.model_copy(update={"format": "YYYY-MM-DD"}) if column.type == "date" else column
+            for column in estimator.schema_.columns
         )
+        self._schema: Schema = estimator.schema_.model_copy(update={"columns": columns})
 
     @classmethod
     def stored(
@@ -179,12 +177,12 @@ def recall(
 
 def kinds_of(connection: Any, tables: LinkTables) -> dict[str, str]:
     """Kinds of columns as a model reads them; a column with a mistyped date is one of texts."""
-    kinds: dict[str, str] = {}
+    plain = {"date": "text", "given": "name", "surname": "name", "city": "category", "id": "category"}
+    kinds = {field.name: plain.get(field.kind, field.kind) for field in tables.fields}
     for at, field in enumerate(tables.fields):
         odd = f"SELECT count(*) FROM source WHERE TRY_CAST(c{at} AS DATE) IS NULL AND c{at} IS NOT NULL"
-        is_date = field.kind == "date" and not connection.execute(odd).fetchone()[0]
-        plain = {"date": "text", "given": "name", "surname": "name", "city": "category", "id": "category"}
-        kinds[field.name] = "date:YYYY-MM-DD" if is_date else plain.get(field.kind, field.kind)
+        if field.kind == "date" and not connection.execute(odd).fetchone()[0]:
+            kinds[field.name] = "date:YYYY-MM-DD"
     return kinds
 
 
@@ -244,13 +242,12 @@ def bound(
 def read_pairs(connection: Any, names: Sequence[str], rows: Sequence[tuple[int, int]]) -> list[Pair]:
     """Pairs of rows of the table ``source``, whose columns are called so, in their order."""
     a, b = np.array(rows, dtype=np.int64).reshape(-1, 2).T.copy()
+    give(connection, "pairs_to_read", place=np.arange(len(rows)), a=a, b=b)
     cells = ", ".join(f"{side}.c{at}" for side in "xy" for at in range(len(names)))
-    connection.register("given", {"place": np.arange(len(rows)), "a": a, "b": b})
     pairs = connection.execute(
-        f"SELECT i.ref, j.ref, {cells} FROM given JOIN refs i ON i.row = a JOIN refs j ON j.row = b "
+        f"SELECT i.ref, j.ref, {cells} FROM pairs_to_read JOIN refs i ON i.row = a JOIN refs j ON j.row = b "
         "JOIN source x ON x.row = a JOIN source y ON y.row = b ORDER BY place"
     ).fetchall()
-    connection.unregister("given")
     half = 2 + len(names)
     return [
         Pair(

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,6 @@ import numpy as np
 
 from pairmark.models.linking.engine import Linking, NeedsJudgements
 from pairmark.models.linking.evaluation import UNKNOWN, Identities, ListedPairs, evaluate_links
-from pairmark.models.linking.share import FalseShare
 from pairmark.schemas.link_shares import FalseLinks
 from pairmark.schemas.links import (
     LinkBlocking,
@@ -132,7 +132,7 @@ def link_session(
             scorer=scorer,
             spread=None
             if settings.dask_scheduler is None
-            else duck.spread_over_cluster(connection, settings),
+            else partial(duck.spread_over_cluster, connection, settings),
         )
         doubts = None
         try:
@@ -246,11 +246,15 @@ def summary_of(
     left_out = [rule for rule in linking.left_out if not compared.isdisjoint(rule)]
     candidate_rules = [{*rule} for rule in (*linking.rules, *left_out)]
     silent = [" and ".join(rule) for rule in request.rules or () if {*rule} & compared not in candidate_rules]
-    is_estimated = linking.share is not None and linking.share.estimate is not None
+    share = linking.share
     cuts = run.connection.execute(
         "SELECT cut, count(*), avg(1 - score) FROM links JOIN (SELECT unnest(?) AS cut) ON score > cut WHERE kept "
         "GROUP BY cut ORDER BY cut",
-        [[linking.cut, *(cut for cut in _CUTS if cut > linking.cut)] if is_estimated else []],
+        [
+            [linking.cut, *(cut for cut in _CUTS if cut > linking.cut)]
+            if share and share.estimate is not None
+            else []
+        ],
     ).fetchall()
     return LinkSummary(
         records=tables.n_rows,
@@ -268,14 +272,23 @@ def summary_of(
             recall_interval=interval,
             recall_from=None if recall is None else "overlap" if interval is None else "labels",
         ),
-        false_links=None if linking.share is None else _stated_false_links(linking.share, request),
+        false_links=None
+        if share is None
+        else FalseLinks(
+            unknown=True if share.estimate is None else None,
+            estimate=share.estimate and round(share.estimate, 6),
+            check=share.check,
+            judge=share.judge,
+            confidence=request.confidence,
+            expected=request.expected_false_links,
+        ),
         columns=[
             LinkColumn(name=name, kind=kind, weight=round(weight, 4), note=note)
             for name, kind, weight, note in linking.columns
         ],
         ids=tables.ids,
         evaluation=_evaluate(run.connection, truth, request.confidence),
-        cuts=[LinkCut(cut=cut, links=n, estimate=round(share, 6)) for cut, n, share in cuts],
+        cuts=[LinkCut(cut=cut, links=n, estimate=round(estimate, 6)) for cut, n, estimate in cuts],
         notes=[
             *tables.notes,
             *linking.notes,
@@ -287,13 +300,6 @@ def summary_of(
             *(f"rule {rule}: no two records have that in common, or more than 100 do" for rule in silent),
         ],
     )
-
-
-def _stated_false_links(share: FalseShare, request: LinksRequest) -> FalseLinks:
-    known: dict[str, Any] = {"unknown": True, "judge": share.judge}
-    if share.estimate is not None:
-        known = {"estimate": round(share.estimate, 6), "check": share.check}
-    return FalseLinks(confidence=request.confidence, expected=request.expected_false_links, **known)
 
 
 def link_files(

@@ -84,10 +84,10 @@ class Links:
             self._folders.stored(request.previous, names)
 
         def prepare(session: Session) -> JobRow:
-            fields = (
+            places = (
                 ("left", "right") if request.tables is None else map("tables[{}]".format, itertools.count())
             )
-            rows = [_table(session, ref, field) for ref, field in zip(request.datasets, fields, strict=False)]
+            rows = [_table(session, *each) for each in zip(request.datasets, places, strict=False)]
             names_of = [f"{row.name}:{row.version}" for row in rows]
             if request.tables is not None and len({*names_of}) < len(rows):
                 raise InvalidInput(
@@ -313,7 +313,7 @@ class Links:
             )
             for review in filter(None, (_review_of(session, row, which) for which in REVIEWS)):
                 reviews.delete_review(session, review.id)
-            blobs = [row.blob] if row.blob is not None else []
+            blobs = [] if row.blob is None else [row.blob]
             session.execute(delete(LinkRow).where(LinkRow.id == link_id))
             self._resolvers.drop([link_id])
         delete_unused(self._db, self._blobs, blobs)

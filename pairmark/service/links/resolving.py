@@ -5,7 +5,9 @@ with all records of their entities. A record that is put in is a row of the data
 """
 
 import json
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from functools import reduce
 from itertools import count
 from pathlib import Path
 from threading import Lock
@@ -14,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pairmark.models.core.arrays import Bool, Int64
+from pairmark.models.core.arrays import Int64
 from pairmark.models.linking.candidates import key_number
 from pairmark.models.linking.mixture import Mixture, chances
 from pairmark.models.records.compare import LinkField
@@ -137,8 +139,7 @@ class Resolver:
         self._must = [[names.index(name) for name in rule] for rule in fitted["must"]]
         self._rules = [[names.index(name) for name in rule] for rule in fitted["rules"]] + self._must
         self.added, self._records = list[Addition](), list[IndexedRecord]()
-        self._rows_of: dict[int, list[int]] = {}
-        self._joined: dict[int, str | None] = {}
+        self._rows_of, self._joined = defaultdict[int, list[int]](list), dict[int, str | None]()
 
     def take(self, added: Addition) -> None:
         """Know a record that was put in, or an edit."""
@@ -154,7 +155,7 @@ class Resolver:
 
     def _note(self, keys: Sequence[int], row: int) -> None:
         for key in {*keys}:
-            self._rows_of.setdefault(key, []).append(row)
+            self._rows_of[key].append(row)
 
     @property
     def _n_rows(self) -> int:
@@ -172,8 +173,7 @@ class Resolver:
         InvalidInput
             Naming a column that is not there, or a date that may be two days.
         """
-        strange = [name for name in record if name not in self.columns]
-        if strange:
+        if strange := [name for name in record if name not in self.columns]:
             raise InvalidInput(
                 f"record: no column {strange[0][:100]!r} was linked; expected some of {', '.join(self.columns)}",
                 field="record",
@@ -279,7 +279,7 @@ class Resolver:
                 f"{', '.join(field.name for field in self._fields)}",
                 field="record",
             )
-        rows: set[int] = set()
+        rows = set[int]()
         for row in self._candidates(forms):
             entity = self._record(row).entity
             rows |= {row} if entity is None else {*self._entity_rows(entity)}
@@ -303,14 +303,10 @@ class Resolver:
 
     def _said(self, forms: Sequence[str | None], other: Sequence[str | None], odds: float) -> float:
         """Log odds, or what `never` and `must` say in their place."""
-        if any(
-            None not in (forms[place], other[place]) and forms[place] != other[place] for place in self._never
-        ):
+        pairs = list(zip(forms, other, strict=True))
+        if any(None not in pairs[at] and pairs[at][0] != pairs[at][1] for at in self._never):
             return -np.inf
-        is_one = any(
-            all(forms[place] is not None and forms[place] == other[place] for place in rule)
-            for rule in self._must
-        )
+        is_one = any(all(pairs[at][0] == pairs[at][1] is not None for at in rule) for rule in self._must)
         return np.inf if is_one else odds
 
     def _forms(self, texts: Sequence[str | None]) -> list[str | None]:
@@ -332,15 +328,11 @@ class Resolver:
         for rule in self._rules:
             # Values that many have make candidates together only.
             if len(rule) > 1 and n_rows[rule].min() > _FREQUENT and n_rows[rule].min() <= _MOST_FREQUENT:
-                both, *others = sorted(
-                    (
-                        np.unique(np.concatenate([rows for key_place, rows in shared if key_place == place]))
-                        for place in rule
-                    ),
-                    key=len,
+                rows_of = (
+                    np.unique(np.concatenate([rows for key_place, rows in shared if key_place == place]))
+                    for place in rule
                 )
-                for other in others:
-                    both = both[_is_in(both, other)]
+                both = reduce(np.intersect1d, sorted(rows_of, key=len))
                 seeds += [both] if both.size <= _FREQUENT else []
         if not seeds:
             return []
@@ -348,7 +340,7 @@ class Resolver:
         has = np.zeros((len(self._fields), seeded.size), dtype=np.bool_)
         worth = np.zeros(has.shape)
         for place, rows in sorted(shared, key=lambda each: (each[0], each[1].size)):
-            is_there = _is_in(seeded, rows)
+            is_there = np.isin(seeded, rows)
             has[place] |= is_there
             log_rarity = np.log(self._n_rows / max(rows.size, 1))
             worth[place] = np.maximum(worth[place], is_there * log_rarity)
@@ -375,9 +367,10 @@ class Resolver:
             if np.isinf(odds).any():
                 # Never is said before must.
                 total = odds.min() if np.isneginf(odds).any() else np.inf
-            is_match = score > self._cut and total > 0 and len(members) < self._most
-            if is_added and self._is_unique and any(member.record.side == self._last for member in members):
-                is_match = False
+            is_second = (
+                is_added and self._is_unique and any(member.record.side == self._last for member in members)
+            )
+            is_match = score > self._cut and total > 0 and len(members) < self._most and not is_second
             judged.append((not is_match, -score, -total, members[0].row, members))
         return [
             ResolvedEntity(
@@ -415,14 +408,6 @@ class Resolver:
         """The records of an entity; none where there is no such."""
         rows: list[int] = np.unique(self._rows(key_number(f"entity:{name}"))).tolist()
         return [row for row in rows if self._record(row).entity == name]
-
-
-def _is_in(some: Int64, ascending: Int64) -> Bool:
-    """Whether each is among others, which are ascending."""
-    if not ascending.size:
-        return np.zeros(some.size, dtype=np.bool_)
-    place = np.minimum(np.searchsorted(ascending, some), ascending.size - 1)
-    return np.asarray(ascending[place] == some)
 
 
 def _text(value: Any) -> str | None:

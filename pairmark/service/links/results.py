@@ -210,8 +210,7 @@ class Results:
         self.n_tables = int(fitted["tables"])
 
     def rows(self, sql: str, *params: Any) -> list[tuple[Any, ...]]:
-        rows: list[tuple[Any, ...]] = self.connection.execute(sql, list(params)).fetchall()
-        return rows
+        return list(self.connection.execute(sql, list(params)).fetchall())
 
     def write_list(self, name: str, out: Path) -> None:
         """Write ``links``, of several tables with their numbers, or ``entities``, as CSV or Parquet by the name of a
@@ -223,12 +222,11 @@ class Results:
 
     def counts(self) -> dict[str, int]:
         """How many records, links and entities there are."""
-        links, conflicts = self.rows(
-            "SELECT count(*) FILTER (decision = 'match'), count(*) FILTER (decision <> 'match') FROM links"
-        )[0]
-        entities = self.rows("SELECT count(DISTINCT entity) FROM entities")[0][0]
-        records = self.rows("SELECT count(*) FROM records")[0][0]
-        return {"records": records, "links": links, "conflicts": conflicts, "entities": entities}
+        counts = self.rows(
+            "SELECT (SELECT count(*) FROM records), count(*) FILTER (decision = 'match'), count(*) FILTER (decision <> "
+            "'match'), (SELECT count(DISTINCT entity) FROM entities) FROM links"
+        )
+        return dict(zip(("records", "links", "conflicts", "entities"), counts[0], strict=True))
 
     def links(self, search: str | None, by_doubt: bool, limit: int, start: int) -> list[tuple[Any, ...]]:
         """Links in their order or the most doubtful first, with the tables of both sides; of ``search``, those with the
@@ -258,11 +256,9 @@ class Results:
             [key[1] for key in keys],
         )
         by_key = {(row[0], row[1]): dict(zip(names, row[2:], strict=True)) for row in rows}
-        for key in keys:
-            if key not in by_key:
-                raise UnknownLinks(
-                    f"there is no record {key[1][:100]!r} in table {key[0] + 1} of these links"
-                )
+        if missing := [key for key in keys if key not in by_key]:
+            side, record = missing[0]
+            raise UnknownLinks(f"there is no record {record[:100]!r} in table {side + 1} of these links")
         return [by_key[key] for key in keys]
 
     def keys_of(self, ids: Sequence[str]) -> list[Key]:
@@ -313,10 +309,7 @@ class Results:
         either = '(left_side = ? AND "left" = ? AND right_side = ? AND "right" = ?)'
         links = self.rows(
             f"SELECT score, decision, entity FROM links WHERE {either} OR {either}",
-            *one,
-            *other,
-            *other,
-            *one,
+            *(*one, *other, *other, *one),
         )
         return links[0] if links else None
 
@@ -388,10 +381,7 @@ class CellComparer:
             if name not in self._prepared:
                 self._con.execute(f"PREPARE {name} AS {sql}")
                 self._prepared.add(name)
-            rows: list[tuple[Any, ...]] = self._con.execute(
-                f"EXECUTE {name}({', '.join(literals)})"
-            ).fetchall()
-            return rows
+            return list(self._con.execute(f"EXECUTE {name}({', '.join(literals)})").fetchall())
 
 
 comparer = cache(CellComparer)

@@ -1,14 +1,14 @@
 """One table or two, from CSV or Parquet, as what is linked: texts of the columns that both have, and ids of rows."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from filecmp import cmp
+from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from pairmark.models.linking.candidates import read_row
 from pairmark.models.linking.columns import (
     Held,
     Sample,
@@ -33,9 +33,6 @@ from pairmark.service.datasets.confined import FileLimits, format_of
 from pairmark.service.datasets.tabular import TableFile
 from pairmark.service.errors import InvalidInput
 from pairmark.service.links.duck import quoted_text
-
-if TYPE_CHECKING:
-    import duckdb
 
 ROW = "row"
 """As the id column: rows are called by their numbers, from 1."""
@@ -119,7 +116,7 @@ class _Side:
 
 
 def read_tables(
-    connection: duckdb.DuckDBPyConnection,
+    connection: Any,
     files: Sequence[Path],
     scratch: Path,
     limits: FileLimits,
@@ -142,16 +139,14 @@ def read_tables(
         Saying what is wrong with a file.
     """
     register(connection)
-    notes_of_files = []
+    notes_of_files = list[str]()
     if len(files) == 2 and cmp(files[0], files[1], shallow=False):
         notes_of_files, files = ["both are the same table: links within it"], files[:1]
     declared = (columns or {}) | ({} if id_column in (None, ROW) else {id_column: "id"})
-    sides = []
-    for number, path in enumerate(files):
-        (scratch / str(number)).mkdir()
-        sides.append(
-            _read(connection, path, scratch / str(number), limits, f"side{number}", declared, 3 - len(files))
-        )
+    sides = [
+        _read(connection, path, scratch / str(number), limits, f"side{number}", declared, 3 - len(files))
+        for number, path in enumerate(files)
+    ]
     names_of_whole = _keep_whole(connection, sides) if whole else []
     notes_of_files += [f"{side.name}: {warning}" for side in sides for warning in side.warnings]
     readable = {ROW, *(name for side in sides for name in side.columns)}
@@ -183,7 +178,6 @@ def read_tables(
             if len(sides) == 1
             else "the tables have no column in common; expected columns of the same names"
         )
-    start = 0
     turns = [
         century_turn(
             cell for side, name in zip(sides, column_names, strict=True) for cell in side.cells[name]
@@ -192,7 +186,8 @@ def read_tables(
         else 0
         for field_, *column_names in zip(fields, *chosen, strict=True)
     ]
-    for number, (side, names) in enumerate(zip(sides, chosen, strict=True)):
+    starts = accumulate((side.n for side in sides), initial=0)
+    for number, (side, names, start) in enumerate(zip(sides, chosen, starts, strict=False)):
         cells = [
             _fitting_cell(connection, side, name, _cell(side, name, field_.kind, turn, notes), notes)
             for field_, name, turn in zip(fields, names, turns, strict=True)
@@ -205,7 +200,6 @@ def read_tables(
             verb = f"CREATE TABLE {table} AS" if number == 0 else f"INSERT INTO {table}"
             connection.execute(f"{verb} SELECT row + {start} AS row, {what} FROM {side.table}")
         connection.execute(f"DROP TABLE {side.table}")
-        start += side.n
     if len(sides) == 2:
         notes += _unlike(connection, fields, sides)
     rows = [
@@ -228,7 +222,7 @@ def read_tables(
     )
 
 
-def _keep_whole(connection: duckdb.DuckDBPyConnection, sides: Sequence[_Side]) -> list[str]:
+def _keep_whole(connection: Any, sides: Sequence[_Side]) -> list[str]:
     """Table ``whole``; returns the names of its columns, which are none that the outputs have."""
     names: dict[str, str] = {}
     tables = []
@@ -252,7 +246,7 @@ def _keep_whole(connection: duckdb.DuckDBPyConnection, sides: Sequence[_Side]) -
 
 
 def _read(
-    connection: duckdb.DuckDBPyConnection,
+    connection: Any,
     path: Path,
     scratch: Path,
     limits: FileLimits,
@@ -263,6 +257,7 @@ def _read(
     kind = format_of(None, path.name)
     if kind not in ("csv", "parquet"):
         raise InvalidInput(f"{path.name} is {kind}; expected a table: CSV or Parquet")
+    scratch.mkdir()
     try:
         file = TableFile(path, scratch, kind, limits, connection=connection)
         cells = ", ".join(f"CAST({cell} AS VARCHAR) AS c{number}" for number, cell in enumerate(file.cells))
@@ -272,7 +267,7 @@ def _read(
     except InvalidInput as error:
         raise InvalidInput(f"{path.name}: {error.detail}", **error.facts) from error
     names = file.names
-    n = _one(connection, f"SELECT count(*) FROM {table}")
+    n = read_row(connection, f"SELECT count(*) FROM {table}")
     if n < fewest:
         raise InvalidInput(f"{path.name} has {'one row' if n else 'no rows'}; expected {fewest} or more")
     sample = Sample.of(connection, table, names, n)
@@ -314,13 +309,8 @@ def _read(
     )
 
 
-def _one(connection: duckdb.DuckDBPyConnection, sql: str) -> Any:
-    row = connection.execute(sql).fetchall()[0]
-    return row[0] if len(row) == 1 else row
-
-
 def _id_of(
-    connection: duckdb.DuckDBPyConnection,
+    connection: Any,
     side: _Side,
     named_by_person: str | None,
     elsewhere: str | None,
@@ -335,7 +325,15 @@ def _id_of(
         names.append(elsewhere)
     chosen = next((name for name in (*names, *called) if name in side.columns), None)
     if chosen is not None:
-        _refuse_repeated(connection, side, chosen)
+        if (repeated := _repeated(connection, side, chosen)) is not None:
+            cell, row, n = repeated
+            what = "is empty" if cell is None else f"repeats: {cell!r} names {n} rows"
+            raise InvalidInput(
+                f"{side.name}, row {row}: the id column {chosen!r} {what}; mend it, or name another by --id "
+                f"({ROW} numbers the rows)",
+                field="id",
+                row=row,
+            )
         return chosen
     likely = [
         name
@@ -352,7 +350,7 @@ def _id_of(
     return None
 
 
-def _repeated(connection: duckdb.DuckDBPyConnection, side: _Side, name: str) -> Any:
+def _repeated(connection: Any, side: _Side, name: str) -> Any:
     """The first cell of a column that is empty or in several rows, its row and how many have it, if there is one."""
     cell = f"c{side.columns.index(name)}"
     return connection.execute(
@@ -361,40 +359,27 @@ def _repeated(connection: duckdb.DuckDBPyConnection, side: _Side, name: str) -> 
     ).fetchone()
 
 
-def _refuse_repeated(connection: duckdb.DuckDBPyConnection, side: _Side, name: str) -> None:
-    repeated = _repeated(connection, side, name)
-    if repeated is not None:
-        what = "is empty" if repeated[0] is None else f"repeats: {repeated[0]!r} names {repeated[2]} rows"
-        raise InvalidInput(
-            f"{side.name}, row {repeated[1]}: the id column {name!r} {what}; mend it, or name another by --id "
-            f"({ROW} numbers the rows)",
-            field="id",
-            row=repeated[1],
-        )
-
-
-def _blank_headers(connection: duckdb.DuckDBPyConnection, side: _Side) -> list[str]:
+def _blank_headers(connection: Any, side: _Side) -> list[str]:
     """Take the cells of rows that repeat the header, as those of joined files do, for missing, and say so. Ids may be
     others: stored tables name such rows, too."""
     cells = {name: f"c{place}" for place, name in enumerate(side.columns) if name != side.id_column}
     if len(cells) < 2:
         return []
     is_header = " AND ".join(f"trim({cell}) = {quoted_text(name)}" for name, cell in cells.items())
-    n, first = _one(connection, f"SELECT count(*), min(row) + 1 FROM {side.table} WHERE {is_header}")
+    n, first = read_row(connection, f"SELECT count(*), min(row) + 1 FROM {side.table} WHERE {is_header}")
     if not n:
         return []
-    blank = ", ".join(f"{cell} = NULL" for cell in cells.values())
-    connection.execute(f"UPDATE {side.table} SET {blank} WHERE {is_header}")
+    connection.execute(f"UPDATE {side.table} SET {' = NULL, '.join(cells.values())} = NULL WHERE {is_header}")
     return [
         f"{side.name}: {n:,} rows, such as row {first}, repeat the header: they are no records and not linked"
     ]
 
 
-def _is_code(connection: duckdb.DuckDBPyConnection, side: _Side, name: str) -> bool:
+def _is_code(connection: Any, side: _Side, name: str) -> bool:
     """Whether a column has a value of its own in every row, with a digit and without spaces."""
     cell = f"c{side.columns.index(name)}"
     return bool(
-        _one(
+        read_row(
             connection,
             f"SELECT count(*) = count(DISTINCT {cell}) AND bool_and(regexp_full_match({cell}, '\\S*\\d\\S*')) "
             f"AND NOT bool_or({cell} LIKE '%@%') FROM {side.table}",
@@ -477,13 +462,10 @@ def _pair_columns(sides: Sequence[_Side], by_name: Sequence[Sequence[str]]) -> d
     except UnpairedColumns as error:
         if by_name:
             return {}
-        refusal = f"{sides[0].name} and {sides[1].name} have no column in common; {error}"
-        raise InvalidInput(refusal) from None
+        raise InvalidInput(f"{sides[0].name} and {sides[1].name} have no column in common; {error}") from None
 
 
-def _unlike(
-    connection: duckdb.DuckDBPyConnection, fields: Sequence[LinkField], sides: Sequence[_Side]
-) -> list[str]:
+def _unlike(connection: Any, fields: Sequence[LinkField], sides: Sequence[_Side]) -> list[str]:
     """Notes of columns of which two tables have no value in common, with an example of each."""
     notes, n = [], sides[0].n
     for at, field_ in enumerate(fields):
@@ -491,10 +473,10 @@ def _unlike(
             f"SELECT c{at} AS cell FROM source WHERE row {sign} {n} AND c{at} IS NOT NULL"
             for sign in ("<", ">=")
         )
-        if _one(connection, f"SELECT count(*) FROM (({left}) INTERSECT ({right}))"):
+        if read_row(connection, f"SELECT count(*) FROM (({left}) INTERSECT ({right}))"):
             continue
         forms = [f"SELECT {field_.definition.normal('cell')} AS cell FROM ({side})" for side in (left, right)]
-        common, *examples = _one(
+        common, *examples = read_row(
             connection,
             f"SELECT (SELECT count(*) FROM (({forms[0]}) INTERSECT ({forms[1]}))), "
             f"(SELECT min(cell) FROM ({left})), (SELECT min(cell) FROM ({right}))",
@@ -507,15 +489,13 @@ def _unlike(
     return notes
 
 
-def _fitting_cell(
-    connection: duckdb.DuckDBPyConnection, side: _Side, name: str, cell: str, notes: list[str]
-) -> str:
+def _fitting_cell(connection: Any, side: _Side, name: str, cell: str, notes: list[str]) -> str:
     """SQL of a cell, missing where it is not of the kind that its column was said to be of; the notes say how many."""
     kind = side.kinds[name]
     if name not in side.declared or kind not in _FITTING:
         return cell
     fitting = _FITTING[kind].format(cell)
-    n, first, example = _one(
+    n, first, example = read_row(
         connection,
         f"SELECT count(*), min(row) + 1, arg_min(raw, row) FROM (SELECT row, {cell} AS raw, {fitting} AS kept "
         f"FROM {side.table}) WHERE raw IS NOT NULL AND kept IS NULL",
