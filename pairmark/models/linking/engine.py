@@ -207,7 +207,7 @@ class Linking:
 
     def _score_by_patterns(self) -> None:
         """View ``candidates`` of all pairs, with the chance of a match by what their columns agree in."""
-        words, *self._compared = self.cells.patterns("FROM compared")
+        words, symbols, counts = self.cells.patterns("FROM compared")
         is_full = False
         if self._previous is not None:
             self.model = self._previous[1]
@@ -219,7 +219,8 @@ class Linking:
             is_full = fitted.is_full(self.sides.n_pairs, self.sides.n_rows)
             self.model = calibrate_matches(fitted, *patterns)
         assert self.model is not None
-        give(self.connection, "code_scores", **words, score=chances(self.model.log_odds(self._compared[0])))
+        self._compared = symbols, counts
+        give(self.connection, "code_scores", **words, score=chances(self.model.log_odds(symbols)))
         self.connection.execute(
             "CREATE TEMP VIEW candidates AS SELECT a, b, score, columns FROM compared "
             f"JOIN code_scores USING ({', '.join(self.cells.words)})"

@@ -126,8 +126,7 @@ class FellegiSunter(RecordScorer):
         self.u_ = self._random_shares(prepared)
         same_left, same_right = number[: len(left)][same], number[len(left) :][same]
         levels = self._levels_of(prepared, same_left, same_right)
-        pairs = first.size * (first.size - 1) / 2
-        self.prior_ = float(min(0.5, same.sum() / max(pairs, 1.0)))
+        self.prior_ = float(min(0.5, same.sum() / max(first.size * (first.size - 1) / 2, 1.0)))
         self.m_ = _shares(levels, weight[same] / weight.mean())
         self._weigh()
 
@@ -185,9 +184,11 @@ class FellegiSunter(RecordScorer):
 
     def _levels_of(self, prepared: Prepared, left: Int64, right: Int64) -> NDArray[np.int8]:
         parts = (slice(start, start + _BLOCK) for start in range(0, left.size, _BLOCK))
-        compare = self._comparators.compare
         return np.concatenate(
-            [self._levels(compare(prepared, left[part], prepared, right[part])) for part in parts]
+            [
+                self._levels(self._comparators.compare(prepared, left[part], prepared, right[part]))
+                for part in parts
+            ]
         )
 
 

@@ -447,8 +447,7 @@ def fit(
         m /= m.sum(axis=1, keepdims=True)
         if "twins" in names:
             # Given names that are apart more often than last names, which people change, are those of twins.
-            surname_apart = np.max(m[is_surname, 0], initial=_LEAST_APART)
-            most_apart[is_given] = min(surname_apart, _MOST_APART)
+            most_apart[is_given] = min(np.max(m[is_surname, 0], initial=_LEAST_APART), _MOST_APART)
         apart = np.clip(m[:, 0], least_apart, most_apart)
         m[:, 1:] *= ((1 - apart) / m[:, 1:].sum(axis=1))[:, None]
         m[:, 0] = apart

@@ -132,8 +132,9 @@ def spread_over_cluster(
     n_parts: int,
 ) -> Iterator[Columns]:
     """Run statements about the tables of a connection on the cluster that the settings name."""
-    from distributed import as_completed
+    import distributed
 
+    as_completed: Any = distributed.as_completed
     assert settings.dask_scheduler is not None
     client, blobs = dask_client(settings.dask_scheduler, CONNECT_S), open_blobs(settings)
     with ExitStack() as stack:

@@ -133,9 +133,10 @@ class Links:
 
         job = self._queue.enqueue(prepare)
         with self._db.write() as session:
-            now = self._db.now(session)
             # Its worker may have done so already.
-            session.merge(LinkRow(id=job.id, name=job.model, request=job.params, created_at=now))
+            session.merge(
+                LinkRow(id=job.id, name=job.model, request=job.params, created_at=self._db.now(session))
+            )
         return job
 
     def _threshold(self, version: ModelVersion, request: LinksRequest) -> float:
@@ -395,8 +396,7 @@ def _out(session: Session, row: LinkRow, state: str) -> LinksOut:
             "review": missed.id,
         }
     if recall is not None:
-        about = {"confidence": recall.confidence, "review": recall.id}
-        summary["recall"] = recall.progress["recall"] | about
+        summary["recall"] = recall.progress["recall"] | {"confidence": recall.confidence, "review": recall.id}
     return LinksOut.model_validate(
         {name: params.get(name) for name in ("model", "one_to_one", "previous")}
         | {

@@ -85,8 +85,7 @@ class RecordIndex:
 
     def record(self, row: int) -> IndexedRecord:
         """A record, by its number."""
-        line = self._text[self._start(row) : self._start(row + 1)].tobytes()
-        return IndexedRecord(**json.loads(line))
+        return IndexedRecord(**json.loads(self._text[self._start(row) : self._start(row + 1)].tobytes()))
 
     def _start(self, row: int) -> int:
         return int(self._ends[row - 1]) if row else 0

@@ -224,8 +224,7 @@ def read_tables(
 
 def _keep_whole(connection: Any, sides: Sequence[_Side]) -> list[str]:
     """Table ``whole``; returns the names of its columns, which are none that the outputs have."""
-    names: dict[str, str] = {}
-    tables = []
+    names, tables = dict[str, str](), list[str]()
     for side in sides:
         cells: dict[str, str] = {}
         for place, name in enumerate(side.columns):
@@ -395,8 +394,9 @@ def _match_columns(sides: Sequence[_Side]) -> tuple[list[LinkField], list[list[s
         for name in side.inference.schema.of_type("identity")
     ]
     by_key = [{key_of(name): name for name in side.compared} for side in sides]
-    keys = [key for key in by_key[0] if all(key in names for names in by_key)]
-    pairs = [tuple(names[key] for names in by_key) for key in keys]
+    pairs = [
+        tuple(names[key] for names in by_key) for key in by_key[0] if all(key in names for names in by_key)
+    ]
     shared = _pair_columns(sides, pairs)
     notes += [
         f"columns {pair[0]!r} and {pair[1]!r} are compared"
