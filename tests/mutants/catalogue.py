@@ -573,8 +573,8 @@ WATCHED: dict[str, tuple[Row, ...]] = {
         (
             "rows that repeat the header are no records",
             "pairmark/service/links",
-            r"SET \{blank\} WHERE \{is_header\}",
-            "SET {blank} WHERE false",
+            r"= NULL WHERE \{is_header\}",
+            "= NULL WHERE false",
         ),
     ),
     "tests/service/galleries/test_gallery_views.py": (
