@@ -19,7 +19,7 @@ from pairmark.version import commit
 SHARED = {
     "default_search": "gallery_search",
     "record_peers": "records",
-    "ten_million": "sizes",
+    "ten_million_links": "sizes",
 }
 """Benchmarks that are functions of their names in another's file; all others are ``run`` of their own."""
 

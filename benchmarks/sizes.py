@@ -5,7 +5,7 @@ run of a hundredth of the size, which compiles. The exponent is that of CPU betw
 machine of 16 GB ends where memory does, a patience of an hour where CPU does: the smaller is named, drawn on from the
 two largest sizes as if nothing changed on the way, and in proportion where less was seen (fixed costs).
 
-``ten_million`` (full; quick: one million) links people with 1 GiB of tables, the default, and with 3: what that takes,
+``ten_million_links`` (full; quick: one million) links people with 1 GiB of tables, the default, and with 3: what that takes,
 or where it stops.
 """
 
@@ -115,7 +115,7 @@ def _search(n: int, folder: Path) -> int:
     return 100 * n
 
 
-def ten_million(preset: Preset) -> Result:
+def ten_million_links(preset: Preset) -> Result:
     """A limit of memory a row."""
     n = 10_000_000 if preset == "full" else 1_000_000
     rows = []
