@@ -5,8 +5,8 @@ run of a hundredth of the size, which compiles. The exponent is that of CPU betw
 machine of 16 GB ends where memory does, a patience of an hour where CPU does: the smaller is named, drawn on from the
 two largest sizes as if nothing changed on the way, and in proportion where less was seen (fixed costs).
 
-``ten_million_links`` (full; quick: one million) links people with 1 GiB of tables, the default, and with 3: what that takes,
-or where it stops.
+``ten_million_links`` (full; quick: one million) links people with 1 GiB of tables, the default, and with 3: what that
+takes, or where it stops.
 """
 
 import csv
