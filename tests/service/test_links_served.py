@@ -605,6 +605,26 @@ def test_an_erasure_leaves_changes_of_other_records_of_the_id(client: Client, co
     assert list(client.pages(f"{path}/changes")) == [change | {"records": ["new"]}]
 
 
+def test_an_erased_id_is_gone_from_changes_of_what_is_no_entity_any_more(
+    client: Client, columns: Rows
+) -> None:
+    parted = {name: [*cells] for name, cells in columns.items()}
+    upload(client, "parted", parted)
+    first = client.link("parted")
+    name, records = next(each for each in entities_of(client, first).items() if len(each[1]) == 2)
+    at = parted["id"].index(records[1])
+    stranger = {"id": records[1], "first": "zzyzx", "last": "quuxbar", "born": "1901-01-01"}
+    for column, cells in parted.items():
+        cells[at] = stranger.get(column, "")
+    upload(client, "parted", parted)
+    made = client.link("parted", previous=first["id"])
+    path = f"/links/{made['id']}"
+    change = {"entity": name, "change": "split", "records": sorted(records), "entities": []}
+    assert list(client.pages(f"{path}/changes")) == [change]
+    asked(client, "POST", f"{path}/erase", json={"record": name})
+    assert list(client.pages(f"{path}/changes")) == [change | {"entity": "", "records": records[1:]}]
+
+
 def test_what_is_not_ready_and_tables_of_vectors_are_refused(client: Client, found: dict[str, Any]) -> None:
     numbers = {
         "id": [*range(40)],

@@ -249,8 +249,10 @@ def erase(results: Results, record_name: str) -> tuple[int, list[str]]:
         f"CREATE VIEW records AS FROM every_record WHERE side <> {key[0]} OR id <> {quoted_text(record)}"
     )
     members = [member for member in results.members(record) if member != key]
-    is_shared = not members or record in [member[1] for member in members]
-    name = record if is_shared else results.free_name(members)
+    # Of what is no entity any more, changes keep no name.
+    name = record if record in [member[1] for member in members] else ""
+    if members and not name:
+        name = results.free_name(members)
     connection.execute("UPDATE entity_members SET entity = ? WHERE entity = ?", [name, record])
     connection.execute(
         "UPDATE entity_changes SET entity = CASE WHEN entity = $2 THEN $3 ELSE entity END, "
