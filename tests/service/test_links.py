@@ -7,6 +7,7 @@ import os
 import resource
 import signal
 import subprocess
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -23,7 +24,7 @@ from pairmark.models.linking import engine, mixture
 from pairmark.models.records.compare import LinkField
 from pairmark.schemas.links import LinksRequest, LinkSummary
 from pairmark.service.cli import main
-from pairmark.service.errors import InvalidInput, PairmarkError
+from pairmark.service.errors import InvalidInput, NotReady, PairmarkError
 from pairmark.service.links import duck, folders
 from pairmark.service.links.judging import Pair
 from pairmark.service.links.linking import link_files
@@ -593,3 +594,12 @@ def test_a_trained_model_gets_candidates_by_all_words_that_there_is_room_for() -
     by_item, by_color = (linking(most, scorer=strangers, cut=0.5).n_candidates for most in (10, 50))
     assert by_item == 20 * 45
     assert 200 * 200 // 16 < by_color <= 50 * 200
+
+
+def test_a_cluster_is_named_where_dask_is_not_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    settings = Settings(home=tmp_path, job_threads=1, dask_scheduler="tcp://127.0.0.1:9")
+    with pytest.raises(NotReady, match="Dask is not installed: pip install"):
+        linked(tmp_path, write(tmp_path / "t.csv", table(200, "plain")[1]), settings=settings)

@@ -132,11 +132,12 @@ def spread_over_cluster(
     n_parts: int,
 ) -> Iterator[Columns]:
     """Run statements about the tables of a connection on the cluster that the settings name."""
+    assert settings.dask_scheduler is not None
+    # Says so where Dask is not installed.
+    client, blobs = dask_client(settings.dask_scheduler, CONNECT_S), open_blobs(settings)
     import distributed
 
     as_completed: Any = distributed.as_completed
-    assert settings.dask_scheduler is not None
-    client, blobs = dask_client(settings.dask_scheduler, CONNECT_S), open_blobs(settings)
     with ExitStack() as stack:
         stack.callback(client.close)
         try:
