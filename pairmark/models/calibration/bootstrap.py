@@ -38,6 +38,8 @@ of pairs that share a unit). It is 1 when all units are alike, and about 1 / (2 
 N_REPLICATES = 2_000
 TWICE_MORE = 2.0
 """How often the most matched unit is added; see above."""
+# Steps of the grid in rate; the largest share of pairs above a threshold that is tabled; replicates that the kernel
+# takes side by side.
 _GRID_RATIO = 1.02
 _GRID_TOP = 0.5
 _BLOCK = 32
@@ -71,6 +73,7 @@ class BootstrapTable:
         row = confidence_row(confidence)
         if row is None:
             return None
+        # Bounds do not fall along the grid, so thresholds that keep the rate are a prefix.
         candidates = np.flatnonzero(self.admitted[: np.searchsorted(self.upper[row], fpr, side="right")])
         if not candidates.size:
             return None
@@ -102,6 +105,8 @@ def bootstrap_table(sample: PairSample, *, n_replicates: int = N_REPLICATES, see
     # A replicate without a single false positive has no spread of its own: it counts as infinitely far below.
     infinities = np.where(stars < centre, -np.inf, np.inf)
     scaled = np.divide(stars - centre, np.sqrt(star_variances), out=infinities, where=star_variances > 0)
+    # A small T* says that the replicate's rate was low for its spread, so that the true rate may be as far above ours:
+    # the bound goes up by its lower quantile.
     scaled.sort(axis=1)
     upper, deviation = np.empty((len(CONFIDENCES), stops.size)), np.sqrt(variance)
     for row, confidence in enumerate(CONFIDENCES):
@@ -198,6 +203,7 @@ def _replicate(sample: PairSample, stops: Int64, n_replicates: int, seed: int) -
         rate = np.cumsum(counts[:, :-1], axis=1).T / n
         return rate, rate * (1 - rate) / n
     starts = range(0, n_replicates, _BLOCK)
+    # A stream of draws for each block, so that its replicates do not depend on the other blocks.
     seeds = np.random.SeedSequence(seed).spawn(len(starts))
     dyads, blocks = _Dyads(sample), []
     for start, block_seed in zip(starts, seeds, strict=True):
@@ -217,6 +223,7 @@ def _compact_units(sample: PairSample) -> Int64:
 
 def _weight_before(edge: Int64, weight: Float64) -> Float64:
     """Weight of the same edge in earlier rows."""
+    # Stable: rows of an edge stay in the order of their scores.
     order = np.argsort(edge, kind="stable")
     # A running sum over all edges, less what it was where the edge's own rows begin.
     sums_before = np.cumsum(weight[order]) - weight[order]

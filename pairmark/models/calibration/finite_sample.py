@@ -22,6 +22,8 @@ from pairmark.models.pairs.samples import PairSample
 from pairmark.models.pairs.sampling import rank_within
 from pairmark.models.pairs.splits import permutation_of, stream_of
 
+# Halvings of `smallest_true` at most; populations that `population_rank` looks at one by one; and what its sums of
+# logarithms of factorials may be off by.
 _STEPS = 200
 _CASES = 1_000
 _ROUNDING = 1e-9
@@ -33,6 +35,8 @@ def binomial_log_tail(k: int, p: float, n: int) -> float:
     """log P(Binomial(n, p) <= k), exactly: the order-statistic rule of Tong, Feng & Li (2018), proposition 1."""
     if k == 0:
         return n * math.log1p(-p) if p < 1 else -math.inf
+    # Without a false match (k = 0, above) the logarithm stays exact however small the chance. Here a tail that
+    # underflows to 0 is below every limit that is asked of it.
     tail = float(bdtr(k, n, p))
     return math.log(tail) if tail > 0 else -math.inf
 
@@ -47,6 +51,7 @@ def smallest_true(test: Callable[[float], bool], low: float, high: float) -> flo
     """The smallest x in [low, high] with test(x), to the last bits, for a test true from a point (high included)."""
     if test(low):
         return low
+    # Invariant: the test fails at `low` and holds at `high`, so what is returned always passed it.
     for _ in range(_STEPS):
         middle = 0.5 * (low + high)
         if not low < middle < high:
@@ -72,6 +77,8 @@ def wilson_interval(share: float, n: int, confidence: float) -> tuple[float, flo
 def student_interval(share: float, n: int, units: int, confidence: float) -> tuple[float, float]:
     """Wilson's interval for a share that is worth about ``n`` independent observations, an n that was estimated from
     ``units``: the quantile is Student's with units - 1 degrees of freedom."""
+    # Student's quantile, handed on as the confidence at which the normal one is as large. Of few units it is so large
+    # that this rounds to 1, whose quantile is infinite: hence the bound.
     z = float(stdtrit(max(1, units - 1), 0.5 + confidence / 2))
     return wilson_interval(share, n, min(2 * float(ndtr(z)) - 1, 1 - 1e-12))
 
@@ -80,6 +87,7 @@ def order_rank(n: int, p: float, confidence: float) -> int | None:
     """The largest k with P(Binomial(n, p) <= k) <= 1 - confidence; None when there is none."""
     if n < 1:
         return None
+    # The tail rises with k, so the ranks that are admitted are those up to some k.
     limit = math.log1p(-confidence)
     # At 0 a hair off: a floor asked back must be answered.
     return last_true(lambda k: binomial_log_tail(k, p, n) <= (limit if k else limit * (1 - 1e-12)), n)
@@ -107,7 +115,9 @@ def population_rank(
         + gammaln(sizes - n + 1)
         + gammaln(n + 1)
     )
+    # log P(at most k are drawn), of all populations at once; each k adds its own probability.
     tails = np.full(matches.shape, -np.inf)
+    # More than there are of either kind cannot be drawn. The formula says nothing of such k: they add nothing.
     for k in range(n + 1):
         ways = gammaln(np.maximum(matches - k, 0) + 1) + gammaln(np.maximum(rest - n + k, 0) + 1)
         parts = fixed - ways - gammaln(k + 1) - gammaln(n - k + 1)
@@ -122,10 +132,14 @@ def population_rank(
 
 def _worst_populations(n: int, population: int, p: float) -> tuple[Int64, Int64]:
     """Numbers of false matches, and for each the number of different pairs that hides them best."""
+    # From F of the smallest population, the n pairs themselves, to one beyond F of the largest, which only ends the
+    # last group.
     low, high = math.floor(p * n) + 1, math.floor(p * population) + 2
     first = np.arange(low, high + 1)
     if first.size > _CASES:
         first = np.unique(np.geomspace(low, high, _CASES).astype(np.int64))
+    # A group stands for all F from its first to its last: its least F and the largest D of its last one hide matches
+    # better than any of its members do.
     last = first[1:] - 1
     sizes = np.minimum(np.ceil(last / p).astype(np.int64), population)
     # The largest D with floor(p D) + 1 <= last; p * (last / p) may be rounded either way.
@@ -137,6 +151,7 @@ def _worst_populations(n: int, population: int, p: float) -> tuple[Int64, Int64]
 
 def order_pairs_needed(fpr: float, confidence: float) -> int:
     """Independent pairs from which ``fpr`` is answered at all; at most `MOST_BLOCKS`."""
+    # Not one false match among n pairs has the chance (1 - fpr)^n, which is at most 1 - confidence from this n on.
     log_tail_of_one = math.log1p(-fpr)
     n_pairs = math.log1p(-confidence) / log_tail_of_one if log_tail_of_one < 0 else math.inf
     # A hair off: a floor asked back must not take one block more.
@@ -154,6 +169,7 @@ Mixture = tuple[tuple[float, float], ...]
 """(share, lambda) of each part; shares sum to 1."""
 
 _PARTS = ("different", "same", "cell", "row_edge", "row_at")
+# Splits whose permanents are averaged. More would not change what is guaranteed, only how evenly pairs are used.
 N_SPLITS = 8
 MOST_ENTRIES = 20_000_000
 """Expected pairs above the threshold from which fewer splits are averaged, to save time."""
@@ -224,6 +240,7 @@ class ScoredGraph:
             same=codes[side.edge_units.shape[0] :],
             row_edge=row_edge.astype(np.int32),
             row_at=np.searchsorted(-thresholds, -side.scores).astype(np.int32),
+            # One cell alone, number 0 throughout, is all pairs of all units: nobody chose among them.
             cell=cell if cells or not cell.any() else cell[:0],
         )
 
@@ -242,6 +259,8 @@ class ScoredGraph:
 
 def _cells(edges: Int32, m: int) -> Int32:
     """Cell of each unit where the distinct edges are all pairs inside of cells, else nothing."""
+    # Edges are distinct and join units of one component only, so they are all of its pairs exactly where they are as
+    # many.
     _, cell = joined_groups(m, *edges.T)
     sizes = np.bincount(cell)
     are_whole = int((sizes * (sizes - 1) // 2).sum()) == edges.shape[0]
@@ -286,6 +305,7 @@ class AllPairs:
 
     def __init__(self, graph: ScoredGraph, above: Float64) -> None:
         self._graph, self._above = graph, above
+        # By sizes and the turn alone: a split that knew scores or classes would be none of the proof.
         self._splits = [_Split(graph.cell, turn) for turn in range(N_SPLITS)]
         self.n = int((np.bincount(graph.cell) // 2).sum())
 
@@ -302,6 +322,8 @@ class AllPairs:
     def _test(self, high: int, fpr: float, limit: float, parts: Mixture) -> Callable[[int], bool]:
         """Whether thresholds up to number ``high`` are admitted; scalings are kept from one threshold to the next."""
         matrices = self.matrices(high, fpr)
+        # A scaling begins with ones and goes on from where the last test of its matrix ended, which saves rounds.
+        # Either start has the narrow range that the bound takes.
         scales = [[np.ones(part.split.block.size) for _ in parts] for part in matrices]
         log_weights = [
             # The denominator (1 - lambda alpha)^n, n pairs in a matching; splits and parts are averaged,
@@ -310,6 +332,10 @@ class AllPairs:
             for share, shrink in parts
         ]
 
+        # The proof: where the true rate is fpr or more, a factor (1 - lambda a) / (1 - lambda alpha) has a mean of at
+        # most 1. Pairs of a matching share no unit, so their factors are independent, and means over matchings, splits
+        # and parts keep that. By Markov's inequality the statistic then reaches 1 / (1 - confidence) with at most the
+        # probability 1 - confidence.
         def admits(number: int) -> bool:
             logs = [
                 log_weight + entries.log_mean(number, shrink, scale)
@@ -339,11 +365,15 @@ class _Entries:
         _, same_rows, same_columns = split.between(graph.same)
         self.split, self.n_same = split, int(same_rows.size)
         self.rows, self.columns = np.concatenate([same_rows, rows]), np.concatenate([same_columns, columns])
+        # A pair of the same class counts as fpr itself, so that its factor is 1 whatever lambda is. Of a pair of units
+        # with several rows each counts its share, so that they add up to at most 1.
         self.weight = np.concatenate([np.full(self.n_same, fpr), graph.row_share[:end][crossing]])
         self.row_at = graph.row_at[:end][crossing]
 
     def log_mean(self, number: int, shrink: float, scale: Float64) -> float:
         """A lower bound of the log of the average over matchings of the product of 1 - shrink a."""
+        # Same pairs first, then rows best score first: those above a threshold are a prefix, and no matrix is made
+        # anew.
         n_entries, split = self.n_same + int(np.searchsorted(self.row_at, number)), self.split
         entries = self.rows, self.columns, self.weight, n_entries
         return float(log_mean_product(*entries, split.block, split.size, shrink, scale))
@@ -380,6 +410,7 @@ class ListedPairs:
 
     def lookup(self, fpr: float, limit: float, parts: Mixture) -> int | None:
         """Number of the lowest threshold that is admitted; None when not even the highest is."""
+        # Where the search ends is no part of the proof, which covers every threshold that is admitted.
         high = int(np.searchsorted(self._above, min(1.5 * fpr, 1.0), side="right"))
         return last_true(lambda at: self.admits(at, fpr, limit, parts), high)
 
@@ -390,6 +421,7 @@ class ListedPairs:
         hit = np.bincount(
             graph.row_edge[:end], weights=graph.row_share[:end], minlength=graph.different.shape[0]
         )
+        # Rounding may leave the shares of one pair a hair above 1.
         return np.concatenate([np.minimum(hit, 1.0), np.full(graph.same.shape[0], fpr)])
 
     @cached_property
@@ -402,7 +434,10 @@ class ListedPairs:
         # Neighbors by their number: that of a pair says how high it scored, and whether it is the same.
         by_unit = np.lexsort((others, edges.T.ravel()))
         n = max(_FEWEST, min(N_MATCHINGS, MOST_VISITS // n_edges))
+        # By the numbers of units and of pairs alone: a matching that knew scores would be no matching of the proof.
         uniform = np.random.Generator(stream_of(m, n_edges)).random((2, n, m))
+        # Units with few neighbors first, before those are taken; ties at random, which moves nobody past another
+        # degree.
         order = np.argsort(degree + uniform[0], axis=1).astype(np.int32)
         matched, start = np.empty((n, m // 2), dtype=np.int32), np.cumsum([0, *degree])
         numbers = (by_unit % n_edges).astype(np.int32)

@@ -115,6 +115,7 @@ def units_needed(
         blocks = _matched_for(blocks, different_share)
     # With 30 pairs above, the bound is some 1.6 times the observed rate, so about 60 must be expected at fpr.
     n_above = 2 * ENOUGH_PAIRS / max(fpr * different_share, 1.0 / MOST_BLOCKS)
+    # m units make m (m - 1) / 2 pairs, solved for the m that makes so many.
     asymptotic = (
         n_above if rows_independent else max(_SPARE * ENOUGH_UNITS, (1 + math.sqrt(1 + 8 * n_above)) / 2)
     )
@@ -150,6 +151,7 @@ def _surely_different(n: int, share: float) -> int:
 
 def _matched_for(different: int, share: float) -> int:
     """The least number of matched pairs among which there are so many different ones in all but 1 % of draws."""
+    # `_surely_different` solved for n: a quadratic equation in the root of n share.
     root = (_SURE * math.sqrt(1 - share) + math.sqrt(_SURE**2 * (1 - share) + 4 * different)) / 2
     return min(math.ceil(root * root / share * (1 - 1e-12)), MOST_BLOCKS)
 
@@ -221,6 +223,7 @@ def finite_sample_band(finite: FiniteSample, thresholds: Float32, confidence: fl
     # Where the first step lies is decided by n alone: labels and scores have no say.
     floor = -math.expm1(math.log((1 - confidence) / 2) / n)
     top = math.floor(-math.log10(floor) * STEPS_PER_DECADE) if floor < 1 else 0
+    # The logarithms above may round the first step to one that so few pairs do not answer.
     while top > 0 and order_pairs_needed(10 ** (-top / STEPS_PER_DECADE), 1 - (1 - confidence) / 2) > n:
         top -= 1
     steps: list[tuple[np.float32, float]] = []
@@ -265,6 +268,8 @@ def lower_threshold(
     if simultaneous:
         sure = 1 - (1 - level) / 2
         step = math.ceil(-math.log10(fnr) * STEPS_PER_DECADE - 1e-9)
+        # The step's place in the band, counted from the smallest rate that so many pairs answer: below it there is
+        # none.
         k = math.floor(-math.log10(order_upper(0, same.size, sure)) * STEPS_PER_DECADE) - step
         rate, sure = 10 ** (-step / STEPS_PER_DECADE), 1 - (1 - level) / 2 ** (max(k, 0) + 1)
     rank = None if k < 0 else order_rank(same.size, rate, sure)
@@ -287,8 +292,10 @@ def simultaneous_point(
     calibration: Calibration, fpr: float, confidence: float, candidate: int | None
 ) -> OperatingPoint:
     """The point that `FprBand` gives; see `Calibration.operating_point`."""
+    # What all steps of the band may fail with together is the candidate's share of what all candidates may.
     share = 1.0 if candidate is None else candidate_share(candidate)
     band = calibration.fpr_band(1 - share * (1 - confidence))
+    # The largest step that is no more than what is asked: its threshold keeps the larger rate too.
     step = -1 if band is None else int(np.searchsorted(band.fpr, fpr, side="right")) - 1
     if band is None or step < 0:
         floor = None if band is None else float(band.fpr[0])
@@ -326,6 +333,7 @@ def two_sided_point(
     score, bound = lower_threshold(
         same, fnr, level, confidence, simultaneous=simultaneous, smallest_fpr=calibration.smallest_fpr
     )
+    # Never above the other one: between the two a person decides, and nothing may be both.
     lower = min(score, upper.threshold)
     lower_score = np.float32(lower)
     return replace(
@@ -341,6 +349,8 @@ def two_sided_point(
     )
 
 
+# Factor of the rate within which points make the line; points of the tail where that has too few of them or the rate
+# was not seen; and how many are enough.
 WINDOW = 3.0
 TAIL_PAIRS = 30
 _ENOUGH = 8
@@ -373,6 +383,7 @@ def suggested_threshold(
     x, y = thresholds[near].astype(np.float64), np.log(middle[near])
     is_line = near.size > 1 and np.ptp(x) > 0 and np.ptp(y) > 0
     slope, level = np.polyfit(x - x.mean(), y, 1) if is_line else (0.0, 0.0)
+    # No line that falls: the rates themselves are interpolated.
     if slope >= 0:
         return np.float32(np.interp(fpr, middle, thresholds))
     if n_independent < FEWEST_NEGATIVES and np.log(fpr) < level:

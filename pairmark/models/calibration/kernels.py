@@ -13,6 +13,7 @@ from pairmark.models.core.arrays import Bool, Float32, Float64, Int32, Int64
 from pairmark.models.core.compiled import kernel
 
 N_STATISTICS = 5
+# Below it a statistic counts as this, so that its logarithm is a number.
 _TINY = 1e-30
 
 
@@ -57,6 +58,7 @@ def dyadic_replicates(
             product = count[i, k] * count[j, k]
             total[k] += product * b
             sum_bb[k] += product * b * b
+            # In each unit's sum the own count is left out, since it multiplies the square of the whole sum below.
             at_unit[i, k] += count[j, k] * b
             at_unit[j, k] += count[i, k] * b
     # sum_i (sum of b_e at i)^2, a unit drawn c times counting c times.
@@ -130,9 +132,12 @@ def log_mean_product(
         last.
     """
     n = block.size
+    # Every (W x)_i of a block has the sum of its x in common: kept by block, so that only entries of A are walked, of
+    # which there are few.
     total = np.empty(size.size)
     row_sum = np.empty(n)
     column_sum = np.empty(n)
+    # L of the docstring.
     per_imbalance = -math.log(1.0 - shrink)
     # log of N^-N, of all blocks.
     base = 0.0
@@ -168,6 +173,7 @@ def log_mean_product(
         # minimum; then each is brought to 1.
         imbalance = 0.0
         for j in range(n):
+            # Here too rounding may not bring an entry below 1 - shrink.
             block_total = total[block[j]]
             t = block_total - shrink * min(column_sum[j], block_total)
             imbalance += abs(scale[j] * t - 1.0)
@@ -206,6 +212,8 @@ def list_matchings(
             u = order[b, k]
             if is_matched[u]:
                 continue
+            # A neighbor is drawn among the free ones: they are counted, then the drawn one is walked to, so that no
+            # list is made.
             free = 0
             for place in range(start[u], start[u + 1]):
                 if not is_matched[neighbour[place]]:

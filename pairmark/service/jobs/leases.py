@@ -59,10 +59,13 @@ class Claim(BaseModel, frozen=True):
 
 
 T = TypeVar("T")
+# How long the end of an attempt is tried while the database is away, and by how many leases a worker is silent that
+# counts as gone.
 _COMMIT_RETRY_S = 60.0
 _SILENT_LEASES = 1.5
 _MOST_LATE_LEASES = 3
 """Another worker waits so many leases longer for one whose process still runs on the same machine."""
+# A worker that never signed off is listed no longer after a day; its job goes back to the queue by its lease.
 _REMOVE_SILENT_S = 86_400.0
 _WAITING: dict[str, Any] = {
     "state": "queued",
@@ -140,6 +143,7 @@ class Leases:
         """The claim that a process was started for, or `Fenced` when it is no longer held."""
         with self._db.read() as session:
             row = session.get(JobRow, job_id)
+        # A child may start late, when its job is over or was claimed anew: it must not work beside its successor.
         if row is None or row.attempt != attempt or row.state != "running" or row.worker is None:
             raise Fenced(f"attempt {attempt} at job {job_id} is no longer held")
         return _claim(row, row.worker)
@@ -149,6 +153,7 @@ class Leases:
         with self._db.write() as session:
             now = self._db.now(session)
             _mark_worker(session, claim.worker, claim.job_id, now)
+            # The heartbeat itself is fenced: a superseded attempt does not keep its successor's job.
             renewal = _fenced_update(claim).values(lease_until=now + self._settings.lease_s)
             return session.scalar(renewal.returning(JobRow.cancel_requested))
 
@@ -190,6 +195,7 @@ class Leases:
         outcome = {"version": version} if result is None else {"result": result}
         values = {"version": version, "result": result, "progress": 1.0, "message": message[:2000]}
         facts = {"model": claim.model, **outcome}
+        # A cancel that was asked for before this wins: what was made is not registered.
         self._end(session, claim, "succeeded", values, facts, audited=facts, uncancelled=True)
 
     def fail(self, claim: Claim, error: PairmarkError) -> None:
@@ -222,6 +228,8 @@ class Leases:
         # Whoever claims puts right what others left: no process has that for its only work.
         silent_jobs = select(JobRow).where(self._silent(now)).with_for_update(skip_locked=True).limit(100)
         for row in session.scalars(silent_jobs).all():
+            # The claim of the silent worker: what ends it is fenced by its attempt number, as if the worker did so
+            # itself.
             claim = _claim(row, row.worker or "")
             silent = now - (row.lease_until or 0.0)
             is_late = claim.worker != claimant and _runs_here(claim.worker)
@@ -239,6 +247,7 @@ class Leases:
     ) -> None:
         """Queue a lost attempt's job again, or fail it when that happened too often."""
         job_id = claim.job_id
+        # Only lost attempts count. Those that were released were the operator's wish, however often.
         earlier = select(func.count()).where(JobAttempt.job_id == job_id, JobAttempt.outcome == "lost")
         lost = 1 + (session.scalar(earlier) or 0)
         if lost >= self._settings.max_attempts:
@@ -323,9 +332,12 @@ def _fenced_update(claim: Claim) -> Update:
 
 
 def _write(session: Session, claim: Claim, values: dict[str, Any], *, uncancelled: bool = False) -> None:
+    # The condition is part of the change itself, so nothing comes between looking and writing.
     change = _fenced_update(claim).values(**values)
     if uncancelled:
         change = change.where(JobRow.cancel_requested.is_(False))
+    # No row: another attempt holds the job, it is over, or a cancel was asked for. The exception rolls the transaction
+    # back.
     if not execute_change(session, change):
         raise Fenced(f"attempt {claim.attempt} at job {claim.job_id} is no longer held")
 
@@ -349,10 +361,12 @@ def _taking_update(job_id: str | None, now: float) -> Update:
         oldest = oldest.where(inner.id == job_id)
     return (
         update(JobRow)
+        # Asked again of the row itself: another claimant may have taken it since it was chosen.
         .where(JobRow.id == oldest.scalar_subquery(), JobRow.state == "queued")
         .values(
             state="running",
             attempt=JobRow.attempt + 1,
+            # Of the first attempt. Owners take turns by it, so an attempt that is made again costs its owner no turn.
             started_at=func.coalesce(JobRow.started_at, now),
             progress=0.0,
             stage="starting",
@@ -408,6 +422,7 @@ def _claim(row: JobRow, worker: str) -> Claim:
 
 _log = logging.getLogger("pairmark.jobs")
 
+# Between two writes within a stage, and progress from one event of the stream to the next.
 _WRITE_EVERY_S = 0.5
 _EVENT_STEP = 0.01
 
