@@ -24,6 +24,7 @@ def grow(X, codes, n_classes, n_tried, state, feature, threshold, children):
     start, stop = np.zeros(2 * n, dtype=np.int64), np.zeros(2 * n, dtype=np.int64)
     stop[0], n_nodes, node = n, 1, 0
     counts, below = np.zeros(n_classes), np.zeros(n_classes)
+    # Breadth first: nodes are numbered as they are made, and split in that order. The rows of each lie side by side.
     while node < n_nodes:
         first, last = start[node], stop[node]
         counts[:] = 0
@@ -43,8 +44,10 @@ def grow(X, codes, n_classes, n_tried, state, feature, threshold, children):
             if not low < high:
                 continue
             tried += 1
+            # 53 random bits over 2^53: below 1.
             share = np.float64(next_random(state) >> np.uint64(11)) / 9007199254740992.0
             border = np.float32(low + share * (np.float64(high) - low))
+            # Rounded to float32 it may reach the greatest value, which would leave nothing above.
             if not border < high:
                 border = low
             below[:], n_below = 0, 0

@@ -99,6 +99,7 @@ def project_rows(rows, mean, matrix, out):
 @inner_kernel
 def dot(a, b):
     """Inner product of two padded rows, in eight lanes in float64."""
+    # Eight sums that need not wait for one another, folded in one order: the same bits in any batch.
     s0 = s1 = s2 = s3 = s4 = s5 = s6 = s7 = 0.0
     for j in range(0, a.shape[0], 8):
         s0 += np.float64(a[j]) * np.float64(b[j])
@@ -210,8 +211,10 @@ def encode(rows, codes, steps, residuals):
         inverse, total = np.float32(1.0) / step, 0.0
         for j in range(rows.shape[1]):
             x = rows[i, j]
+            # The conversion cuts towards 0: half a step outwards makes it round.
             code = np.int8(x * inverse + (half if x > 0 else -half))
             codes[i, j] = code
+            # Of the codes as they are read, by the step, so that it bounds what `inverse` rounded, too.
             total += (np.float64(x) - np.float64(code) * np.float64(step)) ** 2
         steps[i], residuals[i] = step, math.sqrt(total)
 

@@ -182,6 +182,7 @@ class TopRows:
         candidates = np.flatnonzero(keep)
         if candidates.size > 4 * self.k:
             line = scores[candidates]
+            # All that tie with the k-th: among those the rows decide, below.
             candidates = candidates[line >= np.partition(line, line.size - self.k)[line.size - self.k]]
         if not candidates.size:
             return
@@ -271,6 +272,7 @@ _CODES: Final = {
     "sqeuclidean": search_kernels.SQEUCLIDEAN,
     "manhattan": search_kernels.MANHATTAN,
 }
+# u of float32; and far more than a product loses where float32 has no smaller number.
 _UNIT = 2.0**-24
 _TINY = 2.0**-120
 _HUGE = 1e37
@@ -279,6 +281,7 @@ _GATHERED = 4
 """A row copied before it is scanned costs about as much as so many that are scanned where they are."""
 _COPIED_ROWS = 8_192
 """Rows copied at a time: vectors may be wide."""
+# Rows scored before others are listed, estimates among which they are looked for, and queries scanned at a time.
 _SURE = 32
 _FIRST = 4_096
 _QUERIES = 32
@@ -448,6 +451,8 @@ def look_through(
         places = np.setdiff1d(places, scored, assume_unique=True)
     if allowed is not None:
         places = places[allowed[places]]
+    # Twice the most promising are scored, of the first few and of all: what they raise the floor to rules out most
+    # others.
     for looked_at in (first, places.size):
         if places.size <= 2 * sure:
             break

@@ -9,6 +9,7 @@ import numpy as np
 from pairmark.models.core.compiled import kernel
 from pairmark.models.core.kernels import rows_at
 
+# Codes of distances, of which those from `JACCARD` on are of boolean rows, and of features of three points.
 EUCLIDEAN, MINKOWSKI, CITYBLOCK, CHEBYSHEV, BRAYCURTIS = 0, 1, 2, 3, 4
 COSINE, CORRELATION, KENDALL, HAMMING = 5, 6, 7, 8
 JACCARD, MATCHING, YULE, DICE, KULSINSKI, RUSSELLRAO = 20, 21, 22, 23, 24, 25
@@ -293,6 +294,7 @@ def _of_three(code, pq, pr, qr, top):
     if code == PERIMETER:
         return total
     if code == AREA:
+        # Heron's formula. Of three points on a line rounding may bring it below 0.
         half = total / 2.0
         return np.sqrt(max(0.0, half * ((half - pq) * (half - pr) * (half - qr))))
     if code == ECCENTRICITY:
@@ -323,6 +325,7 @@ def sets_of_three(code, PQ, PR, QR, p_ids, q_ids, r_ids, first, q_class, top, mo
             out[p, q] = 0.0
             if p_ids[p] == q_ids[q]:
                 continue
+            # No feature is below 0, from where the greatest may start.
             total, n_sets, lowest, highest = 0.0, 0, np.inf, 0.0
             for r in range(first[q_class[q]], first[q_class[q] + 1]):
                 if r_ids[r] == p_ids[p] or r_ids[r] == q_ids[q]:
@@ -354,6 +357,7 @@ def paths_between(paths, farthest, a_places, a_lengths, b_places, b_lengths, gri
 
     Without ``grid`` of pairs, (n, 1), in which a side's only point meets all of the other's.
     """
+    # A side's only point is met at every step: its own step is 0.
     step_a, step_b = np.int64(a_places.shape[0] > 1), np.int64(b_places.shape[0] > 1)
     for p in range(out.shape[0]):
         for q in range(out.shape[1]):

@@ -51,6 +51,7 @@ def best_borders(values, order, cell, y, weight, n_cells):
                     right_norm += (totals[c, i] - sums[c, i]) ** 2
                 gain = left_norm / left[c] + right_norm / (mass[c] - left[c]) - whole[c]
                 if gain > gains[f, c]:
+                    # Rounding may bring a gain below 0; -1 says that there is no border.
                     gains[f, c] = max(gain, 0.0)
                     middle = np.float32(0.5 * (np.float64(last[c]) + np.float64(value)))
                     # Where no float32 lies between two values, the lower one is the border.

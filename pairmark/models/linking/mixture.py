@@ -40,6 +40,8 @@ CONTACT = frozenset({"email", "phone", "web"})
 IDENTIFYING = frozenset({"given", "name", "date", "id", "company"})
 """Roles in which relatives differ."""
 
+# m to begin with, and for how many pairs it counts in each round; rounds at most, and the change below which they end;
+# the least share of strangers that a symbol has.
 _FIRST_M = np.array([0.05, 0.05, 0.15, 0.75])
 _PSEUDO = 2.0
 _MAX_ROUNDS = 60
@@ -319,6 +321,7 @@ def _ratios(column: Column, m: Float64) -> tuple[Float64, Float64]:
         return np.ones(SYMBOLS), np.ones(SYMBOLS)
     ratio = m[LEVEL_OF - 1] / column.of_symbol
     ratio[0] = 1.0
+    # Close says no more than equal of the same frequency.
     close, equal = slice(3, 3 + BINS), slice(3 + BINS, SYMBOLS)
     ratio[equal] = np.maximum(ratio[equal], 1e-3)
     ratio[close] = np.minimum(ratio[close], ratio[equal])
@@ -368,6 +371,7 @@ def _joint(tables: Float64, shares: Float64, symbols: NDArray[Any]) -> Float64:
         places = symbols[part] + offsets
         for at, table in enumerate(tables):
             out[at, part] = table[places].sum(axis=1)
+    # Tables are against strangers, whose own likelihood ratio is 1: of them only the share is left.
     out[:-1] += np.log(shares)[:, None]
     out[-1] = np.log1p(-shares.sum())
     return out
@@ -420,10 +424,12 @@ def fit(
     for _ in range(_MAX_ROUNDS):
         tables = _tables(columns, m, shared, in_part, names)
         joint = _joint(tables, shares, symbols)
+        # The expectation: how many candidates of each pattern are of each class; what is missing are strangers.
         posterior = np.exp(joint[:-1] - np.logaddexp.reduce(joint)) * counts
         before = np.concatenate([m.ravel(), shared.ravel()])
         of_match = np.zeros((d, SYMBOLS))
         ratios = np.exp(tables).reshape(len(kinds), d, SYMBOLS)
+        # The maximization: each class's s and part, and together m, from what is expected of its pairs.
         for number in range(len(kinds)):
             expected = np.bincount(flat, weights=np.repeat(posterior[number], d), minlength=d * SYMBOLS)
             expected = expected.reshape(d, SYMBOLS)
@@ -433,6 +439,8 @@ def fit(
             by_chance = expected * (1 - s) * unshared / ratios[number]
             agreeing = expected - by_chance
             if names[number] in _RELATED:
+                # Where they do not agree as matches: how many agree in part, with five pairs more that are as strangers
+                # are.
                 levels = by_chance @ level
                 parts = levels[np.arange(d), part_levels] + 5 * of_part
                 both = parts + levels[:, 1] + 5 * u[:, 0]
@@ -440,6 +448,7 @@ def fit(
             if number < n_matching:
                 of_match += agreeing
             if number:
+                # Without symbol 0: a missing cell says nothing of s. What s began with counts as one pair.
                 total = expected[:, 1:].sum(axis=1)
                 shared[number] = (agreeing[:, 1:].sum(axis=1) + starts[number, :, 0]) / (total + 1)
         shared = np.clip(shared, least, most)

@@ -45,6 +45,7 @@ def grown_blocks(starts: Int64, ends: Int64, order: Int64, n_blocks: int, capaci
     block = np.full(order.size, -1, dtype=np.int64)
     size = np.zeros(n_blocks, dtype=np.int64)
     near = np.zeros(n_blocks, dtype=np.int64)
+    # The first turn gives every unit a block; up to eight more move units.
     for turn in range(1 + 8):
         n_moved = 0
         for unit in order:
@@ -64,6 +65,7 @@ def grown_blocks(starts: Int64, ends: Int64, order: Int64, n_blocks: int, capaci
                     gain = near[b] * (capacity - size[b]) - near[best] * (capacity - size[best])
                     if gain > 0 or (gain == 0 and size[b] < size[best]):
                         best = b
+                # Strictly more: each move leaves fewer edges between blocks.
                 elif near[b] > near[best]:
                     best = b
             if best != present:

@@ -99,6 +99,7 @@ def list_blocks(edges: Int64, n_units: int) -> Int64:
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import breadth_first_order
 
+    # Both sides of a pair are of one part: one of them tells whether it is cut.
     ends, n_cut = (np.cumsum(is_cut) - 1)[edges[is_cut[edges[:, 0]]]], int(is_cut.sum())
     both = np.concatenate([ends, ends[:, ::-1]])
     graph = coo_array((np.ones(len(both)), both.T), shape=(n_cut, n_cut)).tocsr()
@@ -333,6 +334,7 @@ def listed_units(
 
 def _merge(n: int, i: Int64, j: Int64, bonds: list[tuple[Int64, Int64]]) -> Int64:
     """Group of each point when points i and j, and points of one code, belong together."""
+    # A code is a node of its own, which its points are joined to: joined to each other they would be many more edges.
     first, second, nodes = [i], [j], n
     for points, codes in bonds:
         is_named = codes >= 0

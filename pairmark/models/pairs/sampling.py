@@ -340,6 +340,7 @@ def _even_ranks(take: int, sizes: Int64, rng: np.random.Generator) -> Int64:
     A run is cut into as many parts as numbers come from it, and one is drawn in each part.
     """
     quota = np.minimum(sizes, even_level(sizes, take))
+    # What an even level leaves over goes to some drawn at random.
     quota[rng.permutation(np.flatnonzero(quota < sizes))[: take - int(quota.sum())]] += 1
     run, number = repeat_with_rank(quota)
     low, high = number * sizes[run] // quota[run], (number + 1) * sizes[run] // quota[run]

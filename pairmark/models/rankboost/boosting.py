@@ -18,9 +18,11 @@ from pairmark.models.rankboost.rows import BinnedRows, bin_rows, places_of
 
 _REFRESH = 1024
 """Rounds after which weights and sums are made anew, so that rounding errors of updates do not add up."""
+# Weights are worn once their sums shrank to this share of what they were when made, or grew as much.
 _SHRUNK = 1e-5
 _BEAMS = 4
 """Features tried as a grid's first condition each round."""
+# A gain no larger is none, and an r no farther from 1 or -1 ranks every pair right.
 _NOTHING = 1e-12
 
 
@@ -151,6 +153,8 @@ class Weights:
     def refresh(self) -> None:
         """Weights and sums from the scores alone, scaled to stay within what floats hold."""
         self.weight = np.zeros_like(self.scores)
+        # D(i, j) grows as exp(score of i - score of j): a row of the lower kind counts more the higher it is scored,
+        # one of the upper kind less.
         for kind, sign in enumerate((1.0, -1.0)):
             rows = np.flatnonzero((self._kinds == kind) & (self._task.weight > 0))
             power = sign * self.scores[rows]
@@ -257,6 +261,7 @@ def best_ranker(
         if settings.weak == "stump":
             return Candidate((first,), rows, gain)
         for both, second in _best_conditions(data, settings, weights, favour, 1, rows):
+            # Beyond rounding, so that of equal ones the first stays.
             if best is None or both > best.gain * (1 + 1e-9):
                 shared = np.intersect1d(rows, data.rows_within(*second), assume_unique=True)
                 best = Candidate((first, second), shared, both)

@@ -69,6 +69,7 @@ def bin_columns(starts, values, max_bins, codes, edges, owners, offsets):
         n_bins += 1
         owners[first:n_bins] = column
         for k in range(begin, end):
+            # Without the last edge, which is infinite: what is above all others is in the last bin.
             codes[k] = first + np.searchsorted(edges[first : n_bins - 1], values[k])
         offsets[column + 1] = n_bins
     return n_bins
@@ -107,6 +108,7 @@ def reweigh(rows, alpha, starts, codes, owners, kinds, scores, weight, mass, sum
     for row in rows:
         scores[row] += alpha
         kind = kinds[row]
+        # Sums follow by differences, whose rounding adds up: `boosting` makes them anew before it shows.
         change = weight[row] * factors[kind] - weight[row]
         weight[row] += change
         totals[kind] += change
@@ -131,6 +133,8 @@ def _gain(criterion, a, b, favour, upper_only, square):
     else:
         right, wrong = max(b * (1.0 - a), 0.0), max(a * (1.0 - b), 0.0)
         # Few get as far as the roots: g^2 = right + wrong - 2 sqrt(right * wrong).
+        # Squared, so without a root: g^2 is below the square where over < 2 sqrt(right * wrong). The factors are for
+        # rounding.
         over = (right + wrong) * (1.0 + 1e-8) - square
         if over < 0.0 or over * over * (1.0 + 1e-8) < 4.0 * right * wrong:
             return -1.0
@@ -180,6 +184,8 @@ def scan(criterion, mass, sums, totals, offsets, favour, upper_only, gains, feat
     floor = -1.0
     for feature in range(offsets.shape[0] - 1):
         a, b = sums[0, feature] / totals[0], sums[1, feature] / totals[1]
+        # No part of its rows has larger shares. |r| is at most the larger of the two, and so is g^2, the squared
+        # difference of the roots of b (1 - a) and a (1 - b).
         if max(a, b) * (1.0 + 1e-6) <= floor:
             continue
         begin, end = offsets[feature], offsets[feature + 1]
@@ -229,6 +235,7 @@ def apply_rules(
     """
     n_rankers = n_conditions.shape[0]
     n_met = np.zeros(n_rankers, dtype=np.int32)
+    # One place more, since a ranker is written before it is known to be new.
     touched = np.empty(n_rankers + 1, dtype=np.int64)
     n = 0
     out_starts[0] = 0

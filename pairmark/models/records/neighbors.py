@@ -89,6 +89,7 @@ def nominate(
         counts += stops - starts
     order = np.lexsort((keys, counts))
     order = order[counts[order] > 0]
+    # The rarest keys first, as many as the budget has postings for.
     order = order[: np.searchsorted(np.cumsum(counts[order]), max_postings, side="right")]
     worth = np.log2((1 + sum(sizes)) / counts[order]) * np.where(keys[order] & 1, _GRAM_SHARE, 1.0)
     weights = np.maximum(np.round(_UNIT * worth), 1).astype(np.uint32)
@@ -193,6 +194,7 @@ def _best(touched: Any, totals: Any, n: int) -> tuple[NDArray[np.intp], NDArray[
     if ranks.size > n:
         ranks = np.partition(ranks, ranks.size - n)[ranks.size - n :]
     ranks = -np.sort(-ranks)
+    # A rank is the sum times 2^32 less the row, which is below 2^32: rounded up, the sum is back.
     shared = (ranks + ((1 << 32) - 1)) >> 32
     return ((shared << 32) - ranks).astype(np.intp), shared
 

@@ -108,12 +108,16 @@ def _resample(pairs: PairTable, rng: np.random.Generator, limit: int | None) -> 
     )
     numbers = np.flatnonzero(times)
     weight = pairs.weight[numbers].astype(np.int64) * times[numbers]
+    # Rounded up, so that no pair drops out.
     while weight.sum() > WEIGHT_TOTAL:
         weight = (weight + 1) // 2
     n_same = int(np.searchsorted(numbers, pairs.n_same))
     return PairTable(np.ascontiguousarray(pairs.rows[:, numbers]), weight.astype(np.int32), n_same)
 
 
+# Codes that a byte has; how far values may be from an exact grid, for each of its codes; the share of the values in
+# either tail, and the interquartile ranges from the median, beyond which an even grid does not reach; and rows that
+# settle a grid.
 N_CODES = 256
 _EXACT_TOLERANCE = 1e-6
 _TAIL = 0.005
@@ -158,6 +162,7 @@ def quantise(X: Float32, pair_map: PairMap) -> Grid:
     exact = np.ones(features.size, dtype=np.bool_)
     for k in range(features.size):
         column = columns[k].astype(np.float64)
+        # With the extremes of all rows, so that an exact grid is long enough.
         sample = np.append(column[looked_at], (column.min(), column.max()))
         grid = _exact_grid(sample)
         if grid is not None:
@@ -179,6 +184,7 @@ def _exact_grid(sample: Float64) -> tuple[float, float, int] | None:
     values = np.unique(sample)
     if values.size > N_CODES:
         return None
+    # The smallest gap is taken for the step. Whether all values lie on such steps is for the caller to check.
     step = float(np.diff(values).min())
     steps = (float(values[-1]) - float(values[0])) / step
     return (float(values[0]), step, round(steps) + 1) if steps < N_CODES - 0.5 else None
@@ -230,6 +236,7 @@ def grow_tree(grid: Grid, pairs: PairTable, limits: GrowthLimits, seed: int) -> 
         gains=np.empty(widest),
         costs=np.empty((2, 2)),
         stack=np.empty((2 * levels + 2, 3), dtype=np.int64),
+        # Depth first: of each level one cell waits at most, and of the lowest one two.
         todo=np.empty((limits.max_depth + 2, TODO_FIELDS), dtype=np.int64),
         numbered=np.zeros(n_heap, dtype=np.int32),
         borders=np.empty(2, dtype=np.int64),

@@ -25,6 +25,7 @@ def _best_border(cells, tried, all_g, all_h, min_weight, ridge, direction):
     while last > first and cells[tried, last, 1] == 0.0:
         last -= 1
     whole = all_g * all_g / (all_h + ridge)
+    # A gain that is no larger is rounding.
     best, border, missing_low, middle = 1e-9, -1, 1, 0.0
     # Empty bins at either end are no borders.
     low_g, low_h = 0.0, 0.0
@@ -36,11 +37,14 @@ def _best_border(cells, tried, all_g, all_h, min_weight, ridge, direction):
             h = low_h + (missing_h if side == 1 else 0.0)
             if h < min_weight or all_h - h < min_weight:
                 continue
+            # The value of a side is -G / (H + ridge): where values may not fall, the low side's may not be the larger
+            # one.
             if direction * (g / (h + ridge) - (all_g - g) / (all_h - h + ridge)) < 0.0:
                 continue
             gain = g * g / (h + ridge) + (all_g - g) * (all_g - g) / (all_h - h + ridge) - whole
             if gain > best:
                 best, border, missing_low = gain, b, side
+                # Half way between the values of the two sides.
                 middle = -0.5 * (g / (h + ridge) + (all_g - g) / (all_h - h + ridge))
     # All that there is against all that is missing.
     if missing_h >= min_weight and all_h - missing_h >= min_weight:

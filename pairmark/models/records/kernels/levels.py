@@ -51,6 +51,8 @@ def _one_edit(a, b):
     n, m = a.shape[0], b.shape[0]
     if abs(n - m) > 1:
         return False
+    # What both begin with is cut off, then what both end with, no further than the shorter text reaches. At most one
+    # character of either may be left, or two that are swapped.
     i, k = 0, 0
     while i < min(n, m) and a[i] == b[i]:
         i += 1
@@ -63,12 +65,14 @@ def _one_edit(a, b):
 @inner_kernel
 def _two_edits(a, b):
     """Whether it is at most two, and the first or the last third is the same."""
+    # As the SQL has it, which is spared counting edits by it.
     n, m, third = a.shape[0], b.shape[0], min(a.shape[0], b.shape[0]) // 3
     if not (_is_same(a[:third], b[:third]) or _is_same(a[n - third :], b[m - third :])):
         return False
     i = 0
     while i < min(n, m) and a[i] == b[i]:
         i += 1
+    # One edit is where they first differ: swapped, then left out, put in or changed. What follows may take one more.
     if i + 1 < min(n, m) and a[i] == b[i + 1] and a[i + 1] == b[i] and _one_edit(a[i + 2 :], b[i + 2 :]):
         return True
     return _one_edit(a[i + 1 :], b[i:]) or _one_edit(a[i:], b[i + 1 :]) or _one_edit(a[i + 1 :], b[i + 1 :])
@@ -115,6 +119,7 @@ def _split_text(text, separator):
     most = 1
     for char in text:
         most += np.int64(char == separator)
+    # Parts beyond `_MAX_WORDS` are left out.
     bounds = np.empty((min(most, _MAX_WORDS), 2), dtype=np.int64)
     start, size = 0, 0
     for i in range(text.shape[0] + 1):
@@ -169,6 +174,7 @@ def _either(a, rest, b, others, test):
 
 @inner_kernel
 def _is_acronym(a, words, b, others):
+    # One word against several; the acronym is taken to be the shorter side.
     if (words.shape[0] > 1) == (others.shape[0] > 1) or min(a.shape[0], b.shape[0]) < 3:
         return False
     short, long, parts = (a, b, others) if a.shape[0] < b.shape[0] else (b, a, words)
@@ -202,6 +208,7 @@ def _of_words(a, b, rule, jaro):
         return CLOSE if is_squeezed or rest.shape[0] == more.shape[0] else WEAK
     if rule == _CITY:
         return CLOSE if _is_alike(a, b, jaro) else WEAK if is_inside else APART
+    # Dice's coefficient of the words.
     return CLOSE if 2 * shared >= 0.6 * (n + m) else APART
 
 
@@ -252,6 +259,7 @@ def _level(a, b, x, y, rule, jaro):
         return WEAK if least > 3 and _is_same(a[:3], b[:3]) else APART
     if rule != _DATE:
         return APART
+    # YYYY-MM-DD: day and month in each other's place.
     swapped = _is_same(a[5:7], b[8:10]) and _is_same(a[8:10], b[5:7])
     return (
         CLOSE if least == 10 and _is_same(a[:4], b[:4]) and swapped else WEAK if _two_edits(a, b) else APART

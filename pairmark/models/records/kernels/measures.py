@@ -10,12 +10,15 @@ LARGEST = 3e38
 EARTH_KM = 6371.0088
 EQUAL_KM, CLOSE_KM = 0.1, 25.0
 """Within which two places are equal, and close."""
+# Odd, so that no power of it is 0 in 64 bits.
 _STEP = np.uint64(0x9E3779B97F4A7C15)
 
 
 @kernel
 def _pattern_code(left, right):
     """One number for what both sides of a pair lack, whichever is left."""
+    # Each side is a sum of powers, one for each field that it lacks, and the code their product, which does not care
+    # for sides. From 1, so that a side that lacks nothing does not make every product 0.
     one, other, weight = np.uint64(1), np.uint64(1), _STEP
     for field in range(left.shape[0]):
         one += weight * np.uint64(left[field])
@@ -53,6 +56,7 @@ def compare_missing(a, b, left, right, patterns, lacked, out):
             code = _pattern_code(one, other)
             place = np.searchsorted(patterns, code)
             if place < patterns.shape[0] and patterns[place] == code:
+                # A pattern that is let pass: nothing is left out.
                 lacked[k, :] = False
             else:
                 for field in range(a.shape[1]):

@@ -26,6 +26,8 @@ def neighbor_keys(chars, starts, hashes, row_tokens, n, is_text, max_chars, keys
             if first == last:
                 continue
             if not is_text[field]:
+                # With the field in it: equal cells of different columns have no key in common. Tokens and trigrams
+                # have, whatever text they are of.
                 code = FNV_START ^ np.uint64(field + 1)
                 for i in range(first, last):
                     code = (code ^ np.uint64(chars[i])) * FNV_PRIME
@@ -37,6 +39,7 @@ def neighbor_keys(chars, starts, hashes, row_tokens, n, is_text, max_chars, keys
                 size += 1
             if last - first > max_chars:
                 continue
+            # From one character early to one late, spaces there: how a text begins and ends counts too.
             for i in range(first - 1, last - 1):
                 code = FNV_START
                 for k in range(i, i + 3):
@@ -117,6 +120,7 @@ def nominate_each(starts, terms, offsets, rows, worth, tables, is_alone, queries
         for i in range(starts[asked], starts[asked + 1]):
             term = terms[i]
             n = offsets[term + 1] - offsets[term]
+            # Terms that follow have as many rows or more.
             if n > left:
                 break
             left -= n
@@ -133,6 +137,7 @@ def nominate_each(starts, terms, offsets, rows, worth, tables, is_alone, queries
         for i in range(size):
             row = touched[i]
             total = totals[row]
+            # Zero again for the next query: only rows that were touched need it.
             totals[row] = 0
             # Kept in order as it is found: largest first, of equal sums the first row.
             place = best.shape[1]

@@ -97,6 +97,7 @@ def tokenize(chars, starts, squeezed, token_starts, hashes, flags, row_tokens):
                 squeezed[end] = chars[i]
                 end += 1
                 i += 1
+            # No letter, and more than digits: there is a point, at which the loop below ends at the latest.
             if letters == 0 and end - begin > digits:
                 # 7.0 is 7: zeros at the end of a fraction say nothing.
                 while squeezed[end - 1] == 48:
@@ -134,6 +135,7 @@ def jaro_winkler(a, b):
     equal first characters, from .7 on (Winkler 1990)."""
     # Of each character the first free place in reach is taken, from the left: which places that are is the same from
     # either side, and so is every sum below.
+    # A bit for each character: `TEXT_CHARS` is no more than a word has.
     n, m, unit = a.shape[0], b.shape[0], np.uint64(1)
     reach = max(max(n, m) // 2 - 1, 0)
     bits_a, bits_b = np.uint64(0), np.uint64(0)
@@ -154,6 +156,7 @@ def jaro_winkler(a, b):
             share += 1.0
     if share == 0.0:
         return 0.0
+    # Two characters out of order make one transposition.
     jaro = (share / n + share / m + (share - n_swapped // 2) / share) / 3.0
     prefix = 0
     while jaro > 0.7 and prefix < min(4, min(n, m)) and a[prefix] == b[prefix]:
@@ -227,6 +230,7 @@ def _alike(one, other):
     """How alike two tokens of letters are; 0 where the first two characters differ, and below `ALIKE`."""
     n, m = one.shape[0], other.shape[0]
     # Of tokens that differ that much in length none are alike.
+    # The first characters were compared by the caller, here the second ones.
     if 2 * n < m or 2 * m < n or one[min(n, m, 2) - 1] != other[min(n, m, 2) - 1]:
         return 0.0
     alike = jaro_winkler(one, other)
@@ -249,6 +253,7 @@ def _match(a, tokens, b, others, texts, shares):
         for y in range(others.shape[0] if not a.flags[i] & DIGIT else 0):
             j = others[y]
             start, stop = b.token_starts[j], b.token_starts[j + 1]
+            # Where both are matched that well already, likeness is not looked for: it costs most.
             is_open = shares[0, x] < INSIDE or shares[1, y] < INSIDE
             if is_open and one[0] == b.squeezed[start] and not b.flags[j] & DIGIT:
                 alike = _alike(one, b.squeezed[start:stop])

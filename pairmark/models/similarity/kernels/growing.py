@@ -40,6 +40,7 @@ MOST_SORTED = 8_192
 def fill_values(column, half, pair_map, rows, start, stop, values):
     """A feature of pairs ``start:stop``: the float32 values that training and scoring both decide on."""
     left, right = rows[0], rows[1]
+    # Unsigned, as in `count`: a signed index costs a test for counting from the end.
     n = np.uint64(stop - start)
     first = np.uint64(start)
     for t in range(n):
@@ -50,6 +51,7 @@ def fill_values(column, half, pair_map, rows, start, stop, values):
 @inner_kernel
 def _sort(values, owners, n):
     """Shell sort of the first ``n`` values, their owners along; numba's own sort costs seconds to compile."""
+    # Gaps of 1, 4, 13, 40, ... (Knuth).
     gap = 1
     while 3 * gap + 1 < n:
         gap = 3 * gap + 1
@@ -81,6 +83,7 @@ def best_border(column, half, pair_map, pairs, segment, low, high, totals, costs
     below, run = window.below, window.run
     n = np.int64(0)
     for kind in range(2):
+        # What is at most `low` lies below every border of the window: it is summed, not sorted.
         total = np.int64(0)
         stop = segment[2 * kind + 1]
         for start in range(segment[2 * kind], stop, RUN):
@@ -99,6 +102,7 @@ def best_border(column, half, pair_map, pairs, segment, low, high, totals, costs
         return lowest, border, exists
     _sort(values, owners, n)
     for q in range(n - 1):
+        # Same pairs come first in the table, and stay there as it is parted: a pair's number says its kind.
         below[0 if owners[q] < n_same else 1] += weight[owners[q]]
         if values[q] == values[q + 1]:
             continue
@@ -132,12 +136,14 @@ def _part_node(column, threshold, half, pair_map, pairs, heap, h, scratch):
             fill_values(column, half, pair_map, rows, begin, begin + np.int64(n), run)
             for t in range(n):
                 above = np.uint64(run[t] > threshold)
+                # Read before it is written over: `border` never passes the pair that is looked at.
                 i, j, w = left[first + t], right[first + t], weight[first + t]
                 spare[0, n_spare], spare[1, n_spare], spare[2, n_spare] = i, j, w
                 left[border], right[border], weight[border] = i, j, w
                 n_spare += above
                 border += np.uint64(1) - above
                 low_weight += np.int64(w) * (np.int64(1) - np.int64(above))
+        # Those above the threshold follow, in their order.
         for q in range(n_spare):
             left[border + q], right[border + q] = spare[0, q], spare[1, q]
             weight[border + q] = spare[2, q]
@@ -159,6 +165,7 @@ def _gather_left(heap, pairs, borders, left_weights, spare):
     side, segments, rows, weight = heap.side, heap.segments, pairs.rows, pairs.weight
     for kind in range(2):
         start, stop = segments[1, 2 * kind], segments[1, 2 * kind + 1]
+        # Leaves that go left fill the space from its front, the others from its end: together they fill it.
         front, back = np.uint64(0), np.uint64(stop - start)
         left_weights[kind] = 0
         for h in range(2, side.shape[0]):
@@ -386,6 +393,8 @@ def grow_leaf_rank(points, pairs, heap, leaf_depth, bins, scratch, sorted_pairs)
         if level < leaf_depth and sums[h, 0] > 0 and sums[h, 1] > 0:
             totals[0], totals[1] = sums[h, 0] * costs[0], sums[h, 1] * costs[1]
             if sort:
+                # The impurity of the node as it is, less a share far above rounding: a split has to be better than
+                # none.
                 lowest = totals[0] * totals[1] / (totals[0] + totals[1]) * (1.0 - 1e-9)
                 half, feature, threshold = _split_by_values(
                     points, pairs, heap, h, bins, totals, costs, lowest, window
@@ -435,6 +444,7 @@ moments, and where much of the data lies in a box narrower than a bin, no other 
 @inner_kernel
 def _draw_first(features, n_first, state):
     """Bring a uniformly drawn subset of ``features`` to its first ``n_first`` places."""
+    # The first steps of a shuffle by Fisher and Yates.
     n = features.shape[0]
     for i in range(n_first):
         j = i + np.int64(next_random(state) % np.uint64(n - i))
@@ -461,6 +471,7 @@ def _longer(table):
 @inner_kernel
 def _write_nodes(nodes, n_nodes, numbered, heap, features, d, first_child):
     """Number a cell's nodes level by level and write them; returns how many nodes there are then."""
+    # In two passes: a node names its children by their numbers, which are given level by level.
     side, half_heap = heap.side, heap.side.shape[0] // 2
     for h in range(1, half_heap):
         numbered[h] = -1

@@ -117,6 +117,7 @@ def _walk(
             # as a branch that is a coin toss.
             feature = (word >> _TO_FEATURE) & feature_mask
             gap = (word >> to_place) - np.uint64(cells[p * width + feature])
+            # Ones masked make a shift by `CHILD_BITS`, to the high child; zeros make none, and leave the low one.
             child = (word >> ((gap >> _SIGN) & _CHILD_BITS)) & _CHILD
             if gap == 0:
                 pair = start + np.int64(p)
@@ -124,6 +125,7 @@ def _walk(
                 if _is_above(np.int64(feature), thresholds[node], a, b, pair_map):
                     child = (word >> _CHILD_BITS) & _CHILD
             ends[p] = np.uint32(child)
+            # Written in any case: only the count says whether the pair stays. One that came to a leaf is written over.
             active[n_left] = np.uint16(p)
             n_left += np.uint64(child < n_nodes)
         n_active = n_left
@@ -175,11 +177,13 @@ def score_pairs(
                 break
             tree = nodes[node_starts[t] : node_starts[t + 1]]
             n_nodes = tree.shape[0]
+            # Of a large tree few pairs touch little: then it is not worth being read whole.
             if n_nodes <= 64 * n_alive:
                 # One read a cache line.
                 for i in range(np.uint64(0), np.uint64(n_nodes), np.uint64(8)):
                     sink += tree[i]
             borders = thresholds[node_starts[t] : node_starts[t + 1]]
+            # Two calls, since the function is written out at each: here with constants for the shift and the mask.
             if feature_bits == FEATURE_BITS:
                 _walk(
                     tree, borders, _TO_PLACE, _FEATURE, places, left, right, step_left, step_right, first, n_alive,
