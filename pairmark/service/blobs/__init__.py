@@ -127,6 +127,7 @@ class Blobs:
                 try:
                     folder.rename(target)
                 except OSError as error:
+                    # Another process stored the same content meanwhile.
                     if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                         raise
             # Its age starts anew.
@@ -197,6 +198,7 @@ class Blobs:
             except FileNotFoundError:
                 continue
             try:
+                # Had at once: nobody alive works in it.
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree(path, ignore_errors=True)
                 # Earlier versions locked a file beside the folder.
@@ -232,6 +234,7 @@ def _signature(folder: Path) -> _Signature:
 
 
 _NAMED = (DatasetRow.blob, ModelVersion.artefact, ModelVersion.report, CalibrationRow.blob, LinkRow.blob)
+# Of PostgreSQL's advisory locks, the one of blobs.
 _LOCK = 7261948
 
 
@@ -272,6 +275,7 @@ def delete_unused(db: Database, blobs: Blobs, keys: Iterable[str]) -> list[str]:
         return []
     with db.write() as session:
         lock_blobs(session, exclusive=True)
+        # With the lock, no row that names one of them can be committed between this look and the deletion.
         unused = sorted(candidates - all_named_blobs(session))
         for key in unused:
             blobs.delete(key)

@@ -33,6 +33,7 @@ NO_UTF8 = (
     "is not UTF-8; save the file as UTF-8 (spreadsheets call it `CSV UTF-8`), or convert it from the encoding that it "
     "has, such as `iconv -f WINDOWS-1252 -t UTF-8 FILE > NEW`"
 )
+# Characters of a line that are read, at most, to find the header.
 _MAX_HEADER = 32 * CHUNK
 _OTHER_MAGIC = {
     b"PK\x03\x04": "a zip archive (or a spreadsheet); save it as CSV, or as npz with the extension .npz",
@@ -142,6 +143,7 @@ def first_record(path: Path) -> tuple[int, str, list[str]]:
         blank, head = next(((n, line) for n, line in enumerate(lines) if line.strip()), (0, ""))
         if not head:
             raise InvalidInput("the file is empty; expected a header line and rows", field="file")
+        # Every other part lies between quotes.
         bare = "".join(part for number, part in enumerate(head.split('"')) if number % 2 == 0)
         delimiter = max(DELIMITERS, key=bare.count)
         try:
@@ -245,6 +247,7 @@ class Npz:
         shape = self.get("shape", 1).tolist()
         try:
             sparse = csr_array((data, indices, indptr), shape=shape)
+            # In full: indices out of range would reach beyond the arrays later.
             sparse.check_format(full_check=True)
         except (ValueError, TypeError, OverflowError) as error:
             raise InvalidInput(
@@ -288,6 +291,7 @@ def _refuse_svmlight(path: Path, error: Exception) -> NoReturn:
     """Raise which line cannot be read: the file is halved until one is left."""
     from sklearn.datasets import load_svmlight_file
 
+    # Invariant: what is before `first` can be read, and some line of the n from there on cannot.
     lines = path.read_bytes().splitlines(keepends=True)
     first, n = 0, len(lines)
     while n > 1:

@@ -222,6 +222,7 @@ def _rows(
                 _refuse(pair, f"{side} is {str(text)[:50]!r}, which is not a row id of the dataset")
         else:
             word = (as_text(text) or "").strip()
+            # Of more digits it is no row, and might be of millions, which take long to read.
             row = int(word) if word.isdecimal() and len(word) < 18 else -1
             if not 0 <= row < rows:
                 _refuse(

@@ -60,16 +60,19 @@ def column_names(header: Sequence[str]) -> list[str]:
     return names
 
 
+# Numbers of a block; rows fetched at a time of records' cells, and of rankings.
 _CELLS = 1_000_000
 _ROWS_OF_CELLS, _ROWS_OF_RANKINGS = 4_096, 65_536
 _ROWS_OF_TYPES = 20_000
 """Rows by which columns of texts are told from those of numbers."""
 _SAMPLED, _SAMPLED_CELLS = 1_000, 200_000
 """Columns and cells of a sample."""
+# Bytes of a line, at most, and of the reader's buffer.
 _MAX_LINE = 8 * 1024 * 1024
 _BUFFER = 2 * _MAX_LINE
 _SHARE = 0.5
 """Of a reader's memory that DuckDB may take; numbers and texts of the fetched rows need the rest."""
+# Rows of a block that holds texts, at most.
 _TEXT_ROWS = 16_384
 CSV_SOURCE = (
     "read_csv(?, auto_detect=false, header=?, skip=?, delim=?, quote='\"', escape='\"', strict_mode=true, "
@@ -338,6 +341,8 @@ class TableFile:
         self.cells = [f"c{number}" for number in range(len(first))]
         self.names = column_names(first if header else self.cells)
         self.source = CSV_SOURCE
+        # Every cell as text: what it is is decided here and not by a reader's guess. A path would be taken for a
+        # pattern.
         types = dict.fromkeys(self.cells, "VARCHAR")
         self.params = [glob.escape(str(plain)), header, blank, delimiter, _MAX_LINE, _BUFFER, types]
         if header and sum(number_of(name) is not None for name in first) > len(first) / 2:
@@ -356,6 +361,7 @@ class TableFile:
         self.types = [str(row[1]) for row in described]
         self.names = column_names([row[0] for row in described])
         self.index = pandas_index(self.connection, self.params)
+        # As SQL writes names: a quote within is doubled.
         self.cells = ['"' + str(row[0]).replace('"', '""') + '"' for row in described]
 
 
@@ -493,6 +499,7 @@ def text_features(file: TableFile, request: DatasetRequest) -> list[str]:
     if not features or file.types:
         return [file.names[n] for n in features if kind_of(file.types[n]) == "text"]
     cells = ", ".join(f"nullif(trim({file.cells[n]}), '') AS v{n}" for n in features)
+    # Texts are what is no number and does not look like one; empty cells count for neither.
     selection = ", ".join(
         f"count_if(CASE WHEN TRY_CAST(v{n} AS DOUBLE) IS NULL THEN v{n} IS NOT NULL AND NOT "
         f"regexp_full_match(v{n}, '{_READ_AS_NUMBERS}') END) > {_FEW_TEXTS} * count(v{n})"

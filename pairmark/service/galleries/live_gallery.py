@@ -64,6 +64,7 @@ class LiveGallery:
     def cached(self, seq: int) -> GalleryView | None:
         """The view, if it holds everything up to ``seq``."""
         view = self._view
+        # Read once, above: another thread may put a newer one there at any time.
         return view if view is not None and view.seq >= seq else None
 
     def view(self, seq: int) -> GalleryView:
@@ -72,6 +73,7 @@ class LiveGallery:
         if view is not None:
             return view
         with self._lock:
+            # Whoever had the lock before may have made the view that is wanted.
             return self.cached(seq) or self._advance() or self._load()
 
     def _advance(self) -> GalleryView | None:
@@ -83,6 +85,7 @@ class LiveGallery:
         # 1. What happened since the view, at one moment.
         with self._db.read(one_moment=True) as session:
             state = self._state(session)
+            # What was removed up to `floor` is no longer listed.
             if state.floor > view.seq or len(view.memtable) + state.seq - view.seq > MEMTABLE_ROWS:
                 return None
             removals = repository.removals(session, self.id, view.seq)
@@ -176,6 +179,7 @@ class LiveGallery:
             parts.append(rows)
             n += len(rows)
             if n >= limit:
+                # The range ends with the last row that was taken: what follows is the next segment's.
                 high = int(rows.seqs[-1])
                 break
         rows = StoredRows.sorted(parts, self._dimension)
@@ -211,6 +215,7 @@ class LiveGallery:
             if all(segment in opened for segment in self.disk.open_segments(self._estimator, opened)):
                 with self._db.read(one_moment=True) as session:
                     merged = self._new_segment(session, self._state(session), low, high, 2**62)
+                # Not written, on a full disk say: the small segments stay.
                 if not self._written(merged).is_on_disk:
                     return False
                 for segment in to_merge:
@@ -244,6 +249,7 @@ def _removed_rows(removals: Sequence[Any], parts: Sequence[Part]) -> tuple[NDArr
     here."""
     erased_seqs = {removal.removed for removal in removals if removal.erased}
     # What an erased row once replaced is to go too.
+    # The newest first, so that a row replaced again and again is followed to its beginning.
     for removal in reversed(removals):
         if removal.seq in erased_seqs and not removal.erased:
             erased_seqs.add(removal.removed)
@@ -327,5 +333,6 @@ class OpenGalleries:
             if state is None or key[1:] != (state.model_id, state.version):
                 self._live.drop([key])
                 self.cluster.settle(prefix_of(*key))
+            # Without a view nothing is out of date: the next search makes one.
             elif live.cached(0) is not None:
                 self.in_background(live, state.seq)

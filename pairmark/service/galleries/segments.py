@@ -76,6 +76,7 @@ class Texts:
     def find(self, value: str) -> int:
         """Where a text is among *sorted* ones; -1 when it is not there."""
         encoded = value.encode()
+        # UTF-8 sorts as the texts themselves do, by code points.
         at = bisect_left(range(len(self)), encoded, key=self.encoded)
         return at if at < len(self) and self.encoded(at) == encoded else -1
 
@@ -122,6 +123,8 @@ class Segment:
         if not len(self) or not seqs.size:
             return np.empty(0, dtype=np.int64)
         seqs = seqs[(seqs >= self.seqs[0]) & (seqs <= self.seqs[-1])]
+        # All are within the segment's numbers, so that each has a place; those that are not here meet another number
+        # there.
         at = np.searchsorted(self.seqs, seqs)
         rows: NDArray[np.int64] = self.order[at[self.seqs[at] == seqs]]
         return rows
@@ -185,6 +188,7 @@ class GalleryDisk:
             fcntl.flock(number, fcntl.LOCK_EX)
             yield
         finally:
+            # Gives the lock up, however the block ended.
             os.close(number)
 
     def write(self, segment: Segment, estimator: Any) -> Segment:
@@ -233,6 +237,7 @@ class GalleryDisk:
         segments.sort(key=lambda one: (one.low, -one.high, one.folder is None, -one.as_of))
         disjoint: list[Segment] = []
         for segment in segments:
+            # A range holds its high number and not its low one: the next may begin where the last ended.
             if not disjoint or segment.low >= disjoint[-1].high:
                 disjoint.append(segment)
             else:
@@ -269,9 +274,11 @@ class GalleryDisk:
 def _holds(path: Path, ids: list[str]) -> bool:
     """Whether a segment may hold one of these ids: also one that cannot be read."""
     try:
+        # All rows that were ever in it: a mask hides a row, and its file still holds it.
         segment_ids = Texts.read(path, "ids")
         return any(segment_ids.find(name) >= 0 for name in ids)
     except (OSError, ValueError):
+        # A segment too many costs a search some time: it is made anew from the rows.
         return True
 
 

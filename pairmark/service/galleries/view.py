@@ -42,6 +42,7 @@ class Part:
         """Sequence numbers of the rows that were replaced or removed."""
         if self.alive is None:
             return np.empty(0, dtype=np.int64)
+        # Numbers ascend and masks go by row: `order` leads from the one to the other.
         return np.ascontiguousarray(self.segment.seqs[~self.alive[self.segment.order]])
 
     def without(self, seqs: NDArray[np.int64], as_of: int) -> "Part":
@@ -49,6 +50,7 @@ class Part:
         rows = self.segment.rows_of(seqs)
         if not rows.size or (self.alive is not None and not self.alive[rows].any()):
             return replace(self, as_of=as_of)
+        # A copy: searches under way read the old one.
         alive = np.ones(len(self.segment), dtype=np.bool_) if self.alive is None else self.alive.copy()
         alive[rows] = False
         return Part(self.segment, as_of, alive)

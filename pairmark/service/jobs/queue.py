@@ -22,6 +22,7 @@ from pairmark.service.tables import JobAttempt, JobEvent, JobRow
 START_ONE = "queued jobs wait until one is started with `pairmark worker`, or `pairmark serve --with-worker`"
 _UNATTENDED = f"no worker is alive: {START_ONE}"
 EVENTS_A_READ = 500
+# Of PostgreSQL's advisory locks, the one of submissions; and the form of a job's id.
 _SUBMIT_LOCK = 7261949
 _ID = re.compile(r"[0-9a-f]{32}")
 
@@ -140,6 +141,7 @@ class JobQueue:
         A job that has ended already is returned as it is.
         """
         with self._db.write() as session:
+            # Locked, so that no claim comes between the look at its state and the change.
             row = session.get(JobRow, _askable(job_id), with_for_update=True)
             if row is None:
                 raise unknown_job(job_id)

@@ -100,6 +100,8 @@ _record: TypeAdapter[Any] = TypeAdapter(dict[str, Any])
 _sparse: TypeAdapter[Any] = TypeAdapter(SparseVector)
 _members, _elements = msgspec.json.Decoder(dict[str, Raw]), msgspec.json.Decoder(list[Raw])
 
+# What a value begins with; behind what a list may be cut; a quote that ends a text, unless a backslash is before it,
+# and a text up to its end, possessive, so that a long one is not gone through again and again.
 _LEAD = re.compile(rb"\s*(\{|\[\s*[\[{]?)?")
 _ROW_END, _NUMBER_END = re.compile(rb"\]\s*,"), re.compile(rb",")
 _QUOTE, _TEXT_END = re.compile(rb'\\.|"', re.DOTALL), re.compile(rb'(?:[^"\\]++|\\.)*+"', re.DOTALL)
@@ -166,6 +168,7 @@ def split_request(
             texts[name] = members.pop(name)
         elif expected is not None:
             raise InvalidInput(f"{within}{name} is missing; expected {expected}", field=within + name)
+    # What stands beside the long members is put together again, for pydantic to name what is wrong as in a whole body.
     rest = msgspec.json.encode({name: Raw(text) for name, text in members.items()})
     if _NO_NUMBER in rest:
         raise InvalidInput(
@@ -229,6 +232,7 @@ def _dense_lists(body: bytes, names: Mapping[str, object]) -> tuple[dict[str, An
         if not isinstance(document, simdjson.Object) or len(document) > MAX_MEMBERS:
             return None
         for name in document.keys():  # noqa: SIM118 - no dictionary
+            # A member twice: the other way of reading has to say what that means.
             if name in lists or name in others:
                 return None
             value = document[name]
@@ -254,6 +258,7 @@ def _dense_lists(body: bytes, names: Mapping[str, object]) -> tuple[dict[str, An
     except (AttributeError, IndexError, RuntimeError, TypeError, ValueError):
         return None
     # The numbers of lists within rows would stand among those of the rows: the number of lists shows it.
+    # A bracket within a text counts too: such a body is read the other way.
     nested = _holds_more(body, b"[", n_lists)
     return (others, lists) if lists.keys() == names.keys() and not nested else None
 
@@ -376,6 +381,7 @@ def cut(text: bytes, *, of_lists: bool) -> Iterator[bytes]:
         return
     start, stop = text.index(b"[") + 1, text.rindex(b"]")
     while stop - start > 2 * PIECE:
+        # Up to `seen` every text is closed: only from there on are quotes counted.
         cut, seen = end.search(text, start + PIECE, stop), start
         while cut is not None and _in_text(text[seen : cut.start()]):
             # Behind the text, so that one full of ends is read once and not once for each.
@@ -385,6 +391,7 @@ def cut(text: bytes, *, of_lists: bool) -> Iterator[bytes]:
             cut = end.search(text, seen, stop)
         if cut is None:
             break
+        # With the bracket that ends a row, without the comma.
         yield b"[%b]" % text[start : cut.start() + of_lists]
         start = cut.end()
     yield b"[%b]" % text[start:stop]
@@ -527,6 +534,8 @@ def _split(
             raise InvalidInput(
                 "the body holds NaN or Infinity; expected finite numbers", field="body"
             ) from None
+        # Read again with numbers in their places, beyond float32, so that the field is named; at most once, since none
+        # are left.
         marked = text.replace(b"NaN", _NO_NUMBER).replace(b"Infinity", _NO_NUMBER)
         if marked != text:
             return _split(name, marked, names, within)
