@@ -368,6 +368,7 @@ class Rates:
 
     def take(self, bucket: str, limit: Limit, count: int = 1) -> BucketState:
         """Take so many tokens of a bucket, or none where it does not hold them."""
+        # Odd, so that none is 0, which stands in an empty place.
         mark = int.from_bytes(blake2b(bucket.encode(), digest_size=8).digest(), "little") | 1
         places = range(mark % SETS * WAYS, mark % SETS * WAYS + WAYS)
         place = next((place for place in places if self._names[place] == mark), None)

@@ -40,6 +40,8 @@ from pairmark.service.processes import child_environment, configure_logging, die
 from pairmark.service.settings import Settings
 
 logger = logging.getLogger("pairmark.worker")
+# Between two collections of leftovers; how long a killed child may take to go, and one whose job is over; and the
+# longest pause between two looks at a child.
 _COLLECT_EVERY_S = 3600.0
 _REAP_S = 10.0
 _LEAVE_S = 10.0
@@ -183,6 +185,7 @@ class Worker:
             if limit_error is not None:
                 return limit_error
             with suppress(subprocess.TimeoutExpired):
+                # The pause between two looks, which a child that ends cuts short.
                 child.wait(timeout=min(self.settings.poll_s, _POLL_S, renew_every))
                 return None
 
@@ -204,9 +207,11 @@ class Worker:
         """Say to the queue how an attempt ended, unless it did so itself or another worker has the job; returns it in a
         word. ``wanting`` : the system ended processes for want of memory meanwhile."""
         if status:
+            # What it was writing is nobody's now.
             self._blobs.sweep()
         is_cancelled = self._leases.is_cancelled(claim)
         if is_cancelled is None:
+            # The claim no longer stands: by its status the child ended the job itself, or another attempt has it.
             return _ENDS.get(status, "superseded")
         # What a limit or a person said comes first; how the process ended says something only where neither did.
         if limit_error is not None:
@@ -241,6 +246,7 @@ def _kill(child: subprocess.Popen[bytes]) -> None:
 
 
 _SHARE = 0.9
+# Of control groups of version 2, and of version 1.
 _CGROUP = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
@@ -318,6 +324,7 @@ def main(arguments: list[str]) -> int:
         if error is None:
             return SUCCEEDED
         if isinstance(error, NotReady):
+            # The database was away, which is no fault of the job's.
             leases.lost(claim, error.detail)
         else:
             leases.fail(claim, error)

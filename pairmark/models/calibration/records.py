@@ -239,6 +239,7 @@ class CalibrationRecords:
         codes = pattern_codes(natural)
         frequent = [codes.index(code) for code, _ in Counter(codes).most_common(n_frequent)]
         either: Int64 = np.any(self.lacked, axis=1).astype(np.int64)
+        # How many pairs lack each two columns, counted once.
         together = np.triu(either.T @ either, 1)
         twos = [divmod(int(at), d) for at in np.argsort(-together, axis=None, kind="stable")[:n_frequent]]
         pairs = np.array(
@@ -290,6 +291,7 @@ class CalibrationRecords:
         leave out on the sides of ``columns``."""
         if not len(self.patterns):
             return []
+        # A pair has no left and right of its own: a choice holds for either order of the sides.
         ways = np.stack([self.patterns, self.patterns[:, ::-1]])
         contains: Bool = np.all(ways | ~columns, axis=(2, 3))
         codes, way = [*self.codes], np.argmax(contains, axis=0)

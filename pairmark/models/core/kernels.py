@@ -211,7 +211,7 @@ def encode(rows, codes, steps, residuals):
         inverse, total = np.float32(1.0) / step, 0.0
         for j in range(rows.shape[1]):
             x = rows[i, j]
-            # The conversion cuts towards 0: half a step outwards makes it round.
+            # The conversion cuts toward 0: half a step outward makes it round.
             code = np.int8(x * inverse + (half if x > 0 else -half))
             codes[i, j] = code
             # Of the codes as they are read, by the step, so that it bounds what `inverse` rounded, too.

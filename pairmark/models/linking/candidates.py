@@ -133,11 +133,13 @@ class Constraints:
         return np.asarray(found["differ"], dtype=np.bool_)
 
 
+# Columns, the most telling ones, of which each two make blocks.
 _MOST_CONJOINED = 12
 _CAP, _CONJOINED_CAP, _GIVEN_CAP = 6, 12, 100
 """Rows that may share a value, values of two columns, or those of a rule that was given, before they make no candidates
 any more."""
 
+# Words of a text, the first ones, by which stored links find it.
 _STORED_WORDS = 20
 
 

@@ -359,6 +359,7 @@ def _tables(
     return out.reshape(len(kinds), -1)
 
 
+# Patterns whose shares are summed at a time.
 _AT_ONCE = 65_536
 
 

@@ -18,6 +18,7 @@ def joined_groups(n: int, i: Int64, j: Int64) -> tuple[int, Int64]:
     return int(n_groups), group.astype(np.int64)
 
 
+# Ways of sharing blocks out among the folds that are tried, at most.
 _FOLD_DRAWS = 20
 
 

@@ -56,6 +56,7 @@ class Side:
         if not len(self):
             return np.empty(0, dtype=np.float32), np.empty(0)
         first = np.flatnonzero(np.append(True, self.scores[1:] != self.scores[:-1]))
+        # Up here and down in `total`: a rate that is the one over the other is never told too low.
         fixed = np.ceil(self.weight * _FIXED_POINT).astype(np.int64)
         return self.scores[first], (np.cumsum(fixed) - fixed)[first] / _FIXED_POINT
 
@@ -196,6 +197,7 @@ def matched_scores(sample: PairSample) -> tuple[Float32, int]:
     # Of each edge one row: its first along a permutation of the rows as they were given.
     order = np.argsort(same.row)[permutation_of(len(same))]
     row_of = np.full(same.edge_units.shape[0], -1, dtype=np.int64)
+    # Written from the last to the first: of an edge's rows the first along the permutation stays.
     row_of[same.edge[order][::-1]] = order[::-1]
     return np.sort(same.scores[row_of[mates]]), int(matching.size)
 

@@ -199,6 +199,7 @@ def held_out_pairs(
 
 PairMap = Literal["diff-sum", "max-min"]
 
+# Ranks that are decoded at a time.
 _DECODED_AT_A_TIME = 4_096
 _UNEVEN = 4.0
 """From so many times its even share of the same pairs on, an identity is held to it where pairs are drawn evenly."""

@@ -31,6 +31,7 @@ Protocol = Literal["open-set", "closed-set"]
 RandomState = int | np.random.Generator | None
 CALIBRATION_FRACTION = 0.25
 TEST_FRACTION = 0.2
+# Draws of a test part, at most, until it holds two rows of one class.
 _REDRAWS = 100
 
 
@@ -148,6 +149,7 @@ def split_pairs(
     """
     rng, strata = np.random.default_rng(random_state), np.zeros(int(units.max()) + 1, dtype=np.int64)
     if protocol == "open-set":
+        # People with a same pair, of whom the test part is to have its share.
         strata[units[same, 0]] = 1
     sides = _parts(strata, calibration_fraction, test_fraction, rng, name)[units]
     is_uncrossed = usable & (sides[:, 0] == sides[:, 1])
@@ -191,6 +193,7 @@ def identity_folds(codes: Int64) -> Int64:
     """(n,) the fold of each row: identities kept whole, those of several rows shared out evenly. Nothing is random."""
     identities, place, counts = np.unique(codes, return_inverse=True, return_counts=True)
     order = permutation_of(identities.size)
+    # Those of several rows first, so that they are dealt out evenly.
     order = order[np.argsort(counts[order] < 2, kind="stable")]
     fold = np.empty(identities.size, dtype=np.int64)
     fold[order] = np.arange(identities.size) % n_folds_of(identities.size)

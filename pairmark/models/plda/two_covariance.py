@@ -73,6 +73,7 @@ def moments(U: NDArray[np.floating], codes: Int64) -> Moments:
     residual = centred - means[codes]
     within = residual.T @ residual / max(n - counts.size, 1)
     deviations = means - means.mean(axis=0)
+    # Means of n rows vary by W / n around their centers: that part is taken off.
     between = deviations.T @ deviations / max(counts.size - 1, 1) - within * (1.0 / counts).mean()
     return Moments(overall, within, between)
 
@@ -94,6 +95,7 @@ def shrunk_model(
     within[np.diag_indices(d)] += max(shrink_within, _LEAST_VARIANCE) * mean_variance
     between = (1 - shrink_between) * sample.between
     between[np.diag_indices(d)] += shrink_between * max(float(np.trace(sample.between)) / d, 0.0)
+    # A generalized problem: its axes make W the identity matrix and B diagonal. It sorts ascending, psi is to fall.
     psi, axes = eigh(between, within, check_finite=False, driver="gvd")
     psi, axes = np.maximum(psi[::-1], 0.0), axes[:, ::-1]
     n_informative = int(np.count_nonzero(psi > _LEAST_PSI * max(psi[0], _LEAST_PSI)))
@@ -208,6 +210,8 @@ def contributions(
     }
 
 
+# Folds of rows, and pairs drawn; of the trees the rate, the least sum of second derivatives in a leaf, the ridge, and
+# the share of columns that each tries.
 _FOLDS = 5
 _PAIRS = 40_000
 _RATE, _LEAST_HESSIAN, _RIDGE, _TRIED_SHARE = 0.05, 20.0, 10.0, 0.3
@@ -276,11 +280,13 @@ def _leave_out(
 ) -> Float64:
     """Ratios of pairs by models that left out two folds, those of both rows among them."""
     n_classes = int(codes.max()) + 1
+    # By identity where there are enough of them for every fold to have two, else by row.
     if n_classes >= 2 * _FOLDS:
         fold = (random.permutation(n_classes) % _FOLDS)[codes]
     else:
         fold = random.permutation(codes.size) % _FOLDS
     a, b = fold[left], fold[right]
+    # Any other fold, each as likely.
     second_fold = (a + random.integers(1, _FOLDS, a.size)) % _FOLDS
     b = np.where(a == b, second_fold, b)
     low, high = np.minimum(a, b), np.maximum(a, b)

@@ -26,6 +26,7 @@ MOST_ROWS, MOST_PAIRS = 1_024, 32_768
 """Rows, and pairs of them, that a step looks at."""
 _BLOCK = 65_536
 """Pairs scored at a time."""
+# Adam's, of the mean slopes and of their squares.
 _MEAN_DECAY, _SQUARE_DECAY = 0.9, 0.999
 
 

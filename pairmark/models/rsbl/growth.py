@@ -18,6 +18,7 @@ from pairmark.models.core.progress import report
 from pairmark.models.core.state import Array
 from pairmark.models.rsbl import kernels
 
+# Prepared inputs stay within it.
 _LARGEST = 1e30
 
 

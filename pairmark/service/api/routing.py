@@ -47,6 +47,7 @@ from pairmark.service.scheduling import MODERATE_S, SHORT_S, RequestWork, curren
 from pairmark.service.scoring.json import SMALL, count_marks
 from pairmark.service.settings import Settings
 
+# Parameters of a query, at most, and bytes of one whose reading is kept.
 MAX_FIELDS: Final = 2048
 _CACHED_BYTES: Final = 512
 Q = TypeVar("Q", bound=QueryModel)

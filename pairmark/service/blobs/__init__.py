@@ -349,6 +349,7 @@ class S3Blobs(Blobs):
         folder = super().folder(key)
         files = listing(folder)
         with _s3_errors("storing a blob"):
+            # The manifest is written last: where it is, so are all files.
             if self._manifest(key) is None:
                 for name in files:
                     self._client.upload_file(str(folder / name), self._bucket, self._object(key, name))
@@ -367,6 +368,7 @@ class S3Blobs(Blobs):
         if not self._is_whole(key):
             with self._fetching:
                 if not self._is_whole(key):
+                    # Asked again above: another thread may have fetched it while this one waited for the lock.
                     self._fetch(key)
                     self._shrink_cache()
         return super().folder(key)
@@ -394,6 +396,7 @@ class S3Blobs(Blobs):
                     name = entry["Key"].removeprefix(self._prefix).partition("/")[0].removesuffix(".json")
                     if len(name) == 64:
                         age = time.time() - entry["LastModified"].timestamp()
+                        # The newest of its objects counts: an upload that goes on is young.
                         ages[name] = min(age, ages.get(name, age))
         yield from sorted(ages.items())
 

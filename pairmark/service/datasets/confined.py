@@ -310,6 +310,7 @@ class ForkServer:
                 self._start()
             assert self._wire is not None
             try:
+                # An open file travels with a byte at least.
                 socket.send_fds(self._wire, [b"."], [wire.fileno()])
             except OSError as error:
                 raise NotReady("the process that reads uploads has ended; try again") from error

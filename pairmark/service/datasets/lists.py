@@ -25,6 +25,7 @@ from pairmark.service.settings import MIB
 
 _LISTED = 20
 """Contradictory pairs that a warning names."""
+# Rows read at a time.
 _ROWS = 65_536
 _TEXTS = ("left", "right", "left_unit", "right_unit")
 _NUMBERS = {

@@ -47,6 +47,7 @@ PAUSE_S = 30.0
 """After a cluster failed, how long searches are made here before it is asked again."""
 CONNECT_S = 3
 """Seconds that a search waits for the scheduler to answer at all."""
+# Seconds that a search without a deadline waits for workers.
 PATIENCE_S = 3600.0
 ESTIMATORS = 4
 """Versions that one worker process keeps loaded."""
@@ -227,6 +228,7 @@ class ClusterSearch:
         where = client.who_has(tasks)
         groups: dict[str | None, list[int]] = {}
         for place, task in enumerate(tasks):
+            # Of several workers that hold a segment one is asked.
             groups.setdefault(min(where.get(task.key) or (), default=None), []).append(place)
         searches = [
             client.submit(
@@ -273,6 +275,7 @@ class ClusterSearch:
         memory too."""
         with self._lock:
             for key in [key for key in self._tasks if key.startswith(prefix) and key not in current]:
+                # Workers keep a result for as long as somebody holds its future.
                 del self._tasks[key]
 
     def _connected(self) -> Any:

@@ -271,6 +271,7 @@ def read_range(
     )
     with closing(cursor):
         while rows := cursor.execute(sql, (state.id, low, high)).fetchall():
+            # The next statement begins after the last row of this one.
             low = rows[-1][4]
             batch = _stored_rows(rows, state, form)
             if batch is not None:

@@ -141,6 +141,7 @@ EVERYTHING: Final = Grants(["admin"])
 _IN_ORDER = select(ApiKey).order_by(ApiKey.created_at, ApiKey.id)
 DAY_S = 86_400.0
 OVERLAP_S = DAY_S
+# A key: its id, and 32 random bytes. What is compared with where nobody has the id, so that it takes as long.
 _FORM = re.compile(r"pm_([0-9a-f]{12})_[A-Za-z0-9_-]{43}")
 _NOBODY = hashlib.sha256(b"").hexdigest()
 

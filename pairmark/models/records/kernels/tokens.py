@@ -135,7 +135,7 @@ def jaro_winkler(a, b):
     equal first characters, from .7 on (Winkler 1990)."""
     # Of each character the first free place in reach is taken, from the left: which places that are is the same from
     # either side, and so is every sum below.
-    # A bit for each character: `TEXT_CHARS` is no more than a word has.
+    # A bit for each character, of which there are at most `TEXT_CHARS`: as many as a word has.
     n, m, unit = a.shape[0], b.shape[0], np.uint64(1)
     reach = max(max(n, m) // 2 - 1, 0)
     bits_a, bits_b = np.uint64(0), np.uint64(0)
