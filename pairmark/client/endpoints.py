@@ -246,13 +246,12 @@ class Service(ScoringCalls):
         progress: Progress | None = None,
         **options: Any,
     ) -> LinksOut:
-        """Find the duplicates of a dataset of records, or link several (``tables``), and say what was found; options:
-        ``unique``, ``false_links``, ``expected_false_links``, ``confidence``, ``model``, ``fpr``, ``rules``,
-        ``candidates_per_record``, ``frequencies``, ``missed_links``, ``recall``, ``one_to_one``, ``previous``.
+        """Find the duplicates of a dataset of records, or link several (``tables=``), and say what was found.
 
         Parameters
         ----------
         wait : False returns at once.
+        options : members of `pairmark.schemas.links.LinksRequest`, whose descriptions say what each does.
         """
         body = {"left": left, "right": right, **options}
         job = JobOut.from_json(await self._send("POST", "/links", body))
