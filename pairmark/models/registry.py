@@ -1,6 +1,6 @@
 """The explicit list of learners, and saving and loading by kind.
 
-A new family adds a folder and a line for each kind to ``KINDS``; nothing else lists them.
+A new family adds a file or a folder, and a line for each kind to ``KINDS``; nothing else lists them.
 """
 
 import os

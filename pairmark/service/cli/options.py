@@ -357,7 +357,7 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
     """Each argument ``Annotated[SomeParameters, Members("..")]`` of a command as one option for each member, a client
     (`Connection`) as ``--url``, and ``--json`` beside them.
 
-    The command gets the request with the options that were given and its defaults; `given` tells them apart.
+    The command gets the request with the options that were given and its defaults; `given_members` tells them apart.
     """
     signature = inspect.signature(command, eval_str=True, locals=_Names(command.__globals__))
     connection: tuple[str, Connects] | None = None
