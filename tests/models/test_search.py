@@ -153,6 +153,19 @@ def test_rows_far_down_a_gallery_are_found(
         assert scores[at].tobytes() == grid[at, expected].tobytes()
 
 
+def test_sums_of_codes_that_overflow_leave_nothing_out() -> None:
+    """Of whole numbers up to 127 a partial sum of a large query is no float32, though the inner product is one."""
+    gallery = np.zeros((40, 8), dtype=np.float32)
+    gallery[0], gallery[1:, 1] = 1.0, 1e-3
+    model = MetricSimilarity("dot").fit(gallery[:4], [0, 0, 1, 1])
+    # The machine chooses the order of the sum.
+    queries = np.full((8, 8), 0.5e36, dtype=np.float32)
+    np.fill_diagonal(queries, -2.8e36)
+    ids, scores = model.top_k(queries, model.index(gallery), 1, above=1e33)
+    assert ids.tolist() == [[0]] * 8
+    assert scores.tobytes() == model.score_against(queries, gallery)[:, :1].tobytes()
+
+
 SEARCHERS = (
     "similarity-forest",
     *(pytest.param(kind, marks=pytest.mark.nightly) for kind in ("metric", "plda", "similarity-tree")),

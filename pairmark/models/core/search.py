@@ -347,7 +347,7 @@ def encode(gallery: Float32) -> Codes:
     """The gallery in 8 bits a number."""
     n = gallery.shape[0]
     codes = Codes(np.empty(gallery.shape, dtype=np.int8), np.empty(n, dtype=np.float32), np.empty(n))
-    search_kernels.encode(seal_array(gallery), *codes)
+    search_kernels.encode(seal_array(np.ascontiguousarray(gallery, dtype=np.float32)), *codes)
     # A little more, for the roundings of the lengths themselves.
     most = np.maximum.reduceat(codes.residuals, np.arange(0, n, BLOCK)) * (1.0 + 2.0**-20)
     return codes._replace(residuals=most)
@@ -373,6 +373,8 @@ def top_k_by_form(
     if codes is None:
         gallery = seal_array(np.ascontiguousarray(form.gallery, dtype=np.float32))
         longest = lengths(gallery) if longest is None and form.measure == "inner" else longest
+    # Codes are added up before a step multiplies the sum, which could overflow: none is longer than this.
+    longest_code = 0.0 if codes is None else 128.0 * math.sqrt(width)
     best = [TopRows(limits.k, limits.above) for _ in range(vectors.shape[0])]
     for first in range(0, vectors.shape[0], _QUERIES):
         batch = vectors[first : first + _QUERIES]
@@ -391,6 +393,8 @@ def top_k_by_form(
             for i in range(norms.size):
                 residual = 0.0 if codes is None else float(norms[i] * codes.residuals[part].max())
                 scale = math.nan if longest is None else norms[i] * longest[part].max() + residual
+                if not norms[i] * longest_code < _HUGE:
+                    scale = math.inf
                 query, query_best = queries[first + i : first + i + 1], best[first + i]
 
                 def offer(

@@ -266,12 +266,13 @@ class MetricSimilarity(PairScorerMixin, EmbedderMixin, BaseEstimator):
     def _index_arrays(self, vectors: Matrix) -> dict[str, Any]:
         """The gallery whitened, once, and in 8 bits for inner products; rows that are cheap to prepare are not held
         twice."""
-        prepared = self._prepared(vectors)
-        dense = not _is_csr(prepared)
+        dense = self.whiten or not _is_csr(vectors)
         of_products = self._code == kernels.DOT and dense
+        lanes_fit = self.n_features_in_ % LANES == 0
+        as_given = dense and lanes_fit and self.metric != "cosine" and not self.whiten
+        prepared = vectors if as_given else self._prepared(vectors)
         # A scan of distances reads the vectors themselves, which have to be padded.
-        as_given = dense and not self.whiten and (of_products or self.n_features_in_ % LANES == 0)
-        arrays = {} if as_given else {"prepared": prepared}
+        arrays = {} if as_given or (of_products and not self.whiten) else {"prepared": prepared}
         if of_products:
             arrays |= {LENGTHS: lengths(prepared), **dict(zip(CODES, encode(prepared), strict=True))}
         return arrays
