@@ -521,6 +521,9 @@ def _resumed(work: Coroutine[Any, Any, T], awaited: Any) -> Generator[Any, Any, 
         except StopIteration as end:
             outcome: T = end.value
             return outcome
+        finally:
+            # An error names this frame, which must not name the error: together they would wait for the collector.
+            del step
 
 
 def _bounded_receive(

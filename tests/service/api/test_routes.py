@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+import weakref
 from collections.abc import Callable, Iterator, MutableMapping
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from pairmark.service.api.calibrations import SCORES_LISTS
 from pairmark.service.api.datasets import RowsQuery
 from pairmark.service.api.reviews import NextQuery
 from pairmark.service.api.routers import ROUTERS, guarded_routes
+from pairmark.service.api.routing import finish_within
 from pairmark.service.app import TRUSTED, create_app, embedded_transport
 from pairmark.service.console.pages import ROUTERS as PAGES
 from pairmark.service.errors import InvalidInput, RateLimited, TooLarge, invalid_field
@@ -299,3 +301,42 @@ def test_a_crowd_of_names_is_bounded_and_starves_nobody(tmp_path: Path) -> None:
         rates.take(f"name {number}", limit_of("tries", 1000.0, 0.001))
     assert (tmp_path / "rates").stat().st_size == SETS * WAYS * 16
     assert taken(rates, "somebody else", 20) == 5
+
+
+def test_what_waits_has_a_time_limit_and_can_be_cancelled() -> None:
+    class Held:
+        """What a request holds while it waits."""
+
+    ended, held = [], weakref.WeakSet[Held]()
+
+    async def late() -> None:
+        held.add(holding := Held())
+        try:
+            await asyncio.sleep(PATIENCE_S)
+        finally:
+            ended.append(holding is not None)
+
+    async def patient() -> str:
+        # A limit of its own that the work survives is not that of the whole.
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await asyncio.sleep(PATIENCE_S)
+        await asyncio.sleep(0)
+        return "went on"
+
+    async def scenario() -> None:
+        assert await finish_within(PATIENCE_S, patient()) == "went on"
+        with contextlib.suppress(TimeoutError):
+            await finish_within(0.01, late())
+            raise AssertionError("it was not ended")
+        # The task's step holds the cancellation; after it nothing does, whether the collector runs or not.
+        await asyncio.sleep(0)
+        assert not held
+        cancelled = asyncio.create_task(finish_within(None, late()))
+        await asyncio.sleep(0)
+        cancelled.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await cancelled
+
+    asyncio.run(scenario())
+    assert ended == [True, True]
