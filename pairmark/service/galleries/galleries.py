@@ -229,7 +229,7 @@ class Galleries:
                 gigabytes = 3e-9 * n * len(rows.form.bodies(rows.vectors[:1])[0])
                 raise TooLarge(
                     f"gallery {name!r} would have {n:,} items; at most {most:,} are taken. So many take some "
-                    f"{gigabytes:.2g} GB of disk, and as much memory, all of which a search reads: raise "
+                    f"{gigabytes:.2g} GB of disk, and up to as much memory, by what the model's searches read: raise "
                     "PAIRMARK_MAX_GALLERY_ITEMS on a machine that has both, or part the items among several galleries",
                     limit=most,
                 )

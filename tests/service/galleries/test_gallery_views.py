@@ -292,7 +292,8 @@ def test_more_items_than_are_taken_say_what_they_would_take(
     wide = np.ones((3_001, WIDTH), dtype=np.float32)
     few, more = ({f"id-{at}": (wide[at], None, None) for at in part} for part in (range(3_000), range(3_001)))
     with pytest.raises(
-        TooLarge, match=r"3,001 items; at most 3,000 .*0\.00014 GB.*PAIRMARK_MAX_GALLERY_ITEMS"
+        TooLarge,
+        match=r"3,001 items; at most 3,000 .*0\.00014 GB of disk, and up to as .*PAIRMARK_MAX_GALLERY_ITEMS",
     ):
         galleries.write("large", [rows(more)], RowErrors(), None)
     assert galleries.write("large", [rows(few)], RowErrors(), None).upserted == 3_000
