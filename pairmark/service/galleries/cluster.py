@@ -17,8 +17,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from mmap import MADV_DONTNEED, mmap
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -32,7 +30,7 @@ from pairmark.service.errors import InvalidInput, SearchTooLong, UnknownGallery
 from pairmark.service.galleries import repository
 from pairmark.service.galleries.metadata import Filter, choose
 from pairmark.service.galleries.rows import StoredRows, form_of
-from pairmark.service.galleries.segments import GalleryDisk, Segment, make_segment, open_segment
+from pairmark.service.galleries.segments import GalleryDisk, Segment, make_segment, open_segment, remove
 from pairmark.service.galleries.view import ItemHit, MaskedParts, OtherSearch, Part, best_of_segments
 from pairmark.service.processes import dask_client
 from pairmark.service.settings import Settings
@@ -120,10 +118,15 @@ def worker_segment(wanted: GalleryRow, low: int, high: int, as_of: int) -> Worke
     rows = StoredRows.sorted(parts, state.dimension)
     segment = make_segment(estimator, rows, low=low, high=high, as_of=state.seq)
     if len(segment):
-        home.mkdir(parents=True, exist_ok=True)
-        # Without a name once it is mapped: what is let go of, by an erasure or the process's end, is gone.
-        with TemporaryDirectory(prefix="segment-", dir=home) as folder:
-            segment = GalleryDisk(Path(folder)).write(segment, estimator)
+        disk = GalleryDisk(home / "segments")
+        with disk.lock():
+            # What a process left that was killed in here holds rows that may have been erased since.
+            for path in disk.path.iterdir():
+                if path.is_dir():
+                    remove(path)
+            segment = disk.write(segment, estimator)
+            # Without a name once it is mapped: what is let go of, by an erasure or the process's end, is gone.
+            segment.remove()
     return WorkerSegment(state, segment, estimator)
 
 

@@ -195,3 +195,24 @@ def test_what_was_erased_leaves_the_workers_memory(
         both(galleries, "forgotten", version, queries)
         galleries.delete("forgotten")
         until(lambda: not held(), "nothing of the gallery is held", 30)
+
+
+def test_what_a_worker_makes_has_no_name_and_what_a_killed_one_left_goes(
+    world: tuple[Deployment, Cluster], galleries: Galleries, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    deployment, _ = world
+    vectors = enrolled(galleries, "made", served(deployment), 90)
+    # A machine that has no segments of the gallery.
+    settings = deployment.settings.model_copy(
+        update={"home": tmp_path, "artefacts": deployment.settings.resolved_artefacts}
+    )
+    for name, value in child_environment(settings).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(cluster_search, "open_database", lambda settings: deployment.db)
+    left = tmp_path / "segments" / ".part-killed"
+    left.mkdir(parents=True)
+    (left / "ids.npy").touch()
+    state = galleries.state("made")
+    segment = cluster_search.worker_segment(state, 0, state.seq, state.seq).segment
+    assert [segment.ids[row] for row in range(len(segment))] == sorted(vectors)
+    assert [file.name for file in (tmp_path / "segments").iterdir()] == ["lock"]
