@@ -170,7 +170,8 @@ class Searches:
                 facts = facts | {"assumes": assumptions("drawn", monitored=ROWS_MONITORED)}
             # Of records an index keeps, for vectors, which cells are missing.
             if missing is not None and (
-                missing.any() or any(part.segment.index.vectors[part.rows()].any() for part in view.parts)
+                missing.any()
+                or any(part.n_alive and part.segment.index.vectors[part.rows()].any() for part in view.parts)
             ):
                 facts = without_guarantee(facts, INCOMPLETE)
             point = replace(point, public=facts)

@@ -451,3 +451,23 @@ def test_fpir_is_calibrated_on_candidates_and_verification_compares_the_subject(
     said = json.loads(searches.verify(version, "s20", probe_row, items, decision, None).answer)
     assert (said["match"], said["id"]) == (True, "r040")
     assert said["score"] == float(model.score_pairs(TABLE, [40], [41])[0])
+
+
+def test_records_are_searched_at_a_rate_after_all_of_a_block_were_erased(
+    galleries: Galleries, model: FellegiSunter, settings: Settings
+) -> None:
+    galleries.put("g", served(model))
+    enrol_records(galleries, model, range(0, 400, 2))
+    strangers, _ = people(30, seed=21)
+    probes = list(model.schema_.values(model._validated(strangers, "strangers")))[::2]
+    cells, _ = form_of(model, model.n_features_in_).read_json(probes)
+    names = [f"new {at}" for at in range(30)]
+    Identification(galleries, None, None).calibrate_rows("g", served(model), cells, names)
+    live = galleries.views.live(galleries.state("g"), model)
+    live.view(galleries.state("g").seq)
+    for row in range(0, 140, 2):
+        galleries.erase("g", id=f"r{row:03}")
+    while live.compact():
+        pass
+    answer = search(galleries, model, settings, records_of(model)[301], fpir=0.1)
+    assert answer["results"][0][0]["subject"] == "s150"
