@@ -253,8 +253,12 @@ class StoredRows:
         metadata = [text for part in parts for text in part.metadata]
         seqs = np.concatenate([np.empty(0, dtype=np.int64), *(part.seqs for part in parts)])
         order = sorted(range(len(ids)), key=ids.__getitem__)
-        none = np.empty((0, dimension), dtype=np.float32)
-        vectors = np.concatenate([part.vectors for part in parts])[order] if parts else none
+        # Each vector is copied once, to its place: that is most of the work, and of the memory.
+        vectors = np.empty((len(ids), dimension), dtype=parts[0].vectors.dtype if parts else np.float32)
+        places = np.argsort(order)
+        for part in parts:
+            vectors[places[: len(part)]] = part.vectors
+            places = places[len(part) :]
         return StoredRows(
             seqs=seqs[order],
             ids=[ids[row] for row in order],
