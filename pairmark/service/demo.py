@@ -6,6 +6,7 @@ learner, worker, calibration, promotion, and a decision at a rate that the finit
 
 import argparse
 import json
+import os
 import shlex
 import signal
 import subprocess
@@ -76,16 +77,20 @@ def _service(port: int) -> Iterator[str]:
     ):
         try:
             if not (process.stdout.readline() if process.stdout else b"").strip():
-                process.wait(30)
+                code = process.wait(30)
                 tail = "\n".join(log.read_text(errors="replace").splitlines()[-15:])
                 sys.exit(
-                    f"error: the service did not start:\n{tail}\n"
+                    f"error: the service did not start (exit code {code}):\n{tail}\n"
                     "For another port: make demo DEMO_ARGS='--port 8001'"
                 )
             yield f"http://127.0.0.1:{port}"
         finally:
-            # It ends its worker within half a minute, and is waited for.
             process.terminate()
+            # Not left to the block, which waits a quarter of a second after Ctrl-C, and else for ever.
+            try:
+                process.wait(40)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
 
 
 def _pairs() -> tuple[list[int], list[list[int]]]:

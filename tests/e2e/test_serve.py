@@ -203,6 +203,19 @@ def test_once_answers_and_stops_and_a_second_run_reuses(environment: dict[str, s
     assert second.stdout.partition("Ask it")[2] == first.stdout.partition("Ask it")[2]
 
 
+@pytest.mark.nightly
+def test_a_demo_that_is_stopped_has_ended_its_service(environment: dict[str, str]) -> None:
+    words = [sys.executable, "-m", "pairmark.service.demo", "--port", str(free_port())]
+    unbuffered = environment | {"PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(words, env=unbuffered, stdout=subprocess.PIPE, text=True) as process:
+        next(line for line in process.stdout if "uploaded as CSV" in line)
+        beside = children_of(process.pid)
+        process.send_signal(signal.SIGINT)
+        assert "stopped" in process.stdout.read()
+    assert process.returncode == 0
+    assert [ended(pid) for pid in beside] == [True]
+
+
 PAGE = Path(__file__).parents[2] / "docs" / "rankboost.md"
 ADDRESS = "http://127.0.0.1:8000"
 WORDS = (
