@@ -331,7 +331,7 @@ class Resolver:
                     np.unique(np.concatenate([rows for key_place, rows in shared if key_place == place]))
                     for place in rule
                 )
-                both = reduce(np.intersect1d, sorted(rows_of, key=len))
+                both = reduce(lambda some, other: some[_is_in(some, other)], sorted(rows_of, key=len))
                 seeds += [both] if both.size <= _FREQUENT else []
         if not seeds:
             return []
