@@ -17,7 +17,9 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from pairmark.models.linking.candidates import stored_keys
+import numpy as np
+
+from pairmark.models.linking.candidates import give, stored_keys
 from pairmark.models.linking.engine import Linking
 from pairmark.models.linking.mixture import Mixture
 from pairmark.models.records.compare import LinkField
@@ -143,7 +145,9 @@ def name_entities(connection: Any, tables: LinkTables, *, again: bool) -> None:
         # Several tables may have the same ids.
         connection.execute("CREATE TABLE names (first INTEGER, entity VARCHAR)")
         if names := _names_again(connection):
-            connection.execute("INSERT INTO names SELECT unnest(?), unnest(?)", [[*names], [*names.values()]])
+            entities = np.array([*names.values()], dtype=object)
+            give(connection, "names_again", first=np.array([*names]), entity=entities)
+            connection.execute("INSERT INTO names FROM names_again")
     else:
         connection.execute(
             "CREATE TABLE names AS SELECT DISTINCT first, id AS entity FROM members JOIN ids ON ids.row = first"
