@@ -370,7 +370,9 @@ class Rates:
         """Take so many tokens of a bucket, or none where it does not hold them."""
         # Odd, so that none is 0, which stands in an empty place.
         mark = int.from_bytes(blake2b(bucket.encode(), digest_size=8).digest(), "little") | 1
-        places = range(mark % SETS * WAYS, mark % SETS * WAYS + WAYS)
+        # The bit that is always set chooses no set.
+        first = (mark >> 1) % SETS * WAYS
+        places = range(first, first + WAYS)
         place = next((place for place in places if self._names[place] == mark), None)
         if place is None:
             place = min(places, key=self._full_at.__getitem__)

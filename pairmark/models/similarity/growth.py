@@ -78,7 +78,8 @@ class PairSource:
 def integer_weights(sample_weight: ArrayLike | None, n: int) -> Int32:
     """Weights >= 0 as integers: themselves where they are small integers, else scaled to nearly use the range.
 
-    Positive ones stay positive; the sum is at most an eighth of `WEIGHT_TOTAL`, or n beyond.
+    Positive ones stay positive; the sum is at most a quarter of `WEIGHT_TOTAL`, or, where n is above an eighth of it,
+    an eighth and n.
     """
     if sample_weight is None:
         return np.ones(n, dtype=np.int32)

@@ -340,3 +340,11 @@ def test_what_waits_has_a_time_limit_and_can_be_cancelled() -> None:
 
     asyncio.run(scenario())
     assert ended == [True, True]
+
+
+def test_half_as_many_names_as_there_are_places_are_remembered(tmp_path: Path) -> None:
+    rates, limit = Rates(tmp_path / "rates"), limit_of("tries", 1 / 3600, 3600)
+    names = [f"name {number}" for number in range(SETS * WAYS // 2)]
+    for name in names:
+        rates.take(name, limit)
+    assert sum(rates.take(name, limit).wait_s > 0 for name in names) > 0.95 * len(names)
