@@ -141,6 +141,16 @@ def test_units_of_one_spelling_are_one() -> None:
         )
 
 
+@pytest.mark.parametrize("first", [5, 2**63 - 8, 2**63])
+@pytest.mark.parametrize("as_number", [int, np.uint64])
+def test_units_are_told_apart_by_every_bit_of_their_numbers(first: int, as_number: type) -> None:
+    left, right = np.triu_indices(60, 1)
+    same, scores = left // 2 == right // 2, np.random.default_rng(0).normal(size=left.size)
+    ids = np.array([as_number(first + at // 2) for at in range(60)], dtype=object)
+    plain = operating_point(scores, same, 0.4, units=(left // 2, right // 2))
+    assert operating_point(scores, same, 0.4, units=(ids[left], ids[right])) == plain
+
+
 def test_scores_that_float32_does_not_tell_apart_are_refused_with_their_number() -> None:
     left, right = np.triu_indices(60, 1)
     scores = np.random.default_rng(0).normal(size=left.size)

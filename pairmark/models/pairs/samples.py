@@ -298,17 +298,21 @@ def two_columns(units: Any) -> NDArray[Any]:
 
 
 def _plain(column: NDArray[Any]) -> NDArray[Any]:
-    """Objects that are all words, or all whole numbers, as such; anything else as it is."""
+    """Objects that are all words, or all numbers, as such."""
     if column.dtype != object or not column.size:
         return column
     kinds = {type(value) for value in column.ravel()}
-    plain = np.array(column.tolist()) if len({issubclass(kind, str) for kind in kinds}) == 1 else column
-    if plain.dtype.kind not in "Uifb":
-        raise ValueError(
-            f"units hold {', '.join(sorted(kind.__name__ for kind in kinds))} together; expected words, or whole "
-            "numbers, none missing: use .astype(str) where both occur"
-        )
-    return plain
+    if all(issubclass(kind, str) for kind in kinds):
+        return column.astype(np.str_)
+    if all(issubclass(kind, int | np.integer) and kind is not bool for kind in kinds):
+        # Such as hashes of 64 bits, of which float64 would take many for one.
+        return column.astype(np.uint64 if column.max() >= 2**63 else np.int64)
+    if all(issubclass(kind, int | np.integer | float | np.floating) for kind in kinds):
+        return column.astype(np.float64)
+    raise ValueError(
+        f"units hold {', '.join(sorted(kind.__name__ for kind in kinds))} together; expected words, or whole numbers, "
+        "none missing: use .astype(str) where both occur"
+    )
 
 
 def _checked_protocol(protocol: str) -> Protocol:
