@@ -3,9 +3,10 @@
 from typing import Any
 
 import pytest
+from sklearn.base import clone
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from pairmark import Ghost
+from pairmark import Ghost, SimilarityForest
 from pairmark.models.registry import learner_specs
 from tests.models.test_learners import SMALL
 
@@ -57,3 +58,23 @@ def test_scikit_learns_checks(estimator: Any, check: Any) -> None:
     if isinstance(estimator, Ghost) and check.func.__name__ == "check_classifiers_train":
         pytest.skip("passes, but takes most of the time of all checks: GHOST's own tests classify")
     check(estimator)
+
+
+class Bounded(SimilarityForest):
+    """Holds a parameter against a bound of its own."""
+
+    def __init__(self, *, n_jobs: int | None = None) -> None:
+        super().__init__(n_jobs=n_jobs)
+
+    @property
+    def n_jobs(self) -> int | None:
+        """Two at most."""
+        return self._n_jobs
+
+    @n_jobs.setter
+    def n_jobs(self, value: int | None) -> None:
+        self._n_jobs = value and min(value, 2)
+
+
+def test_a_subclass_may_have_a_parameter_of_its_own_making() -> None:
+    assert clone(Bounded(n_jobs=2)).get_params() == {"n_jobs": 2}

@@ -186,7 +186,9 @@ def document_parameters(estimator: type[AnyEstimator]) -> type[AnyEstimator]:
 
 def keep_arguments(estimator: Any, given: Mapping[str, Any]) -> None:
     """Keep what a constructor was given, its ``locals()``, as attributes of these names, where scikit-learn looks."""
-    vars(estimator).update({name: value for name, value in given.items() if name != "self"})
+    for name, value in given.items():
+        if name != "self":
+            setattr(estimator, name, value)
 
 
 @functools.cache
