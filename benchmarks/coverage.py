@@ -252,9 +252,14 @@ def _summed(work: Callable[..., Any], world: Any, n: int, block: int = BLOCK) ->
     """Two counts by what they count, of ``n`` draws of a world that are made and kept some at a time."""
     counted: dict[Any, Any] = {}
     for draws in _blocks(n, block):
-        for *key, first, second in kept(work)(world, draws):
+        for *key, first, second in kept(_counted)(work, world, draws):
             counted[tuple(key)] = counted.get(tuple(key), 0) + np.array([first, second])
     return counted
+
+
+def _counted(work: Callable[..., Any], world: Any, draws: range) -> list[Any]:
+    """What ``work`` counts of a world, among the parts of this benchmark, which forgets them."""
+    return list(work(world, draws))
 
 
 def _blocks(n: int, size: int) -> list[range]:
