@@ -222,7 +222,8 @@ TYPES = {
 
 def keys_by_hand(record: dict[str, Any]) -> set[Any]:
     keys: set[Any] = {(name, record[name]) for name in ("kind", "size") if record[name] is not None}
-    for cell in (record["name"].strip(), record["note"].strip()):
+    # Words of a name are in an order of their own.
+    for cell in (" ".join(sorted(record["name"].split())), record["note"].strip()):
         keys |= {("token", token) for token in cell.split()}
         padded = f" {cell} "
         keys |= {("gram", padded[at : at + 3]) for at in range(len(padded) - 2)} if cell else set()
