@@ -484,6 +484,12 @@ def test_links_are_evaluated_against_a_column_or_pairs(tmp_path: Path) -> None:
         assert known["by_cut"]
     said = command("link", file, "--truth", "whom", **home)
     assert (said.returncode, "no column is called 'whom'" in said.stderr) == (1, True)
+    # A table given twice is two sides with the same identities.
+    both = command(
+        "link", file, file, "--truth", "who", "--column", "who:ignore", "--json",
+        "--entities", tmp_path / "entities.csv", **home,
+    )  # fmt: skip
+    assert json.loads(both.stdout)["evaluation"]["basis"] == "identities"
 
 
 def refused(home: Path, *words: Any) -> str:

@@ -222,11 +222,11 @@ class Blocks:
                 "DELETE FROM key_counts WHERE n > (SELECT coalesce(max(n), 0) FROM (SELECT n, sum(sum(pairs)) OVER "
                 f"(ORDER BY n) AS total FROM key_counts GROUP BY n) WHERE total <= {self._room})"
             )
-        made = int(read_row(con, "SELECT coalesce(sum(pairs), 0) FROM key_counts"))
+        n_made = int(read_row(con, "SELECT coalesce(sum(pairs), 0) FROM key_counts"))
         names = tuple(self._fields[number].name for number in columns)
-        if not made:
+        if not n_made:
             return
-        if made > self._room:
+        if n_made > self._room:
             self.left_out.append(names)
             return
         if names not in self.rules:
@@ -236,8 +236,8 @@ class Blocks:
             f"INSERT INTO blocks SELECT {sum(1 << number for number in columns)}, hash({self._n_rules}, key), row "
             f"FROM ({keys}) SEMI JOIN key_counts USING (key)"
         )
-        self._room -= made
-        self.n_pairs += made
+        self._room -= n_made
+        self.n_pairs += n_made
 
 
 def key_values(field: LinkField, cell: str) -> str:

@@ -100,8 +100,8 @@ def worker_segment(wanted: GalleryRow, low: int, high: int, as_of: int) -> Worke
     home = Settings().home
     with _loading:
         estimator = _estimator(wanted.model_id, wanted.model, wanted.version)
-    kept = home / "galleries" / wanted.key / f"{wanted.model_id}-{wanted.version}"
-    for path in kept.glob(f"{low}-{high}-*"):
+    folder = home / "galleries" / wanted.key / f"{wanted.model_id}-{wanted.version}"
+    for path in folder.glob(f"{low}-{high}-*"):
         # One that is removed meanwhile, or damaged, is made.
         with suppress(ArtefactError, OSError, ValueError, KeyError, TypeError):
             segment = open_segment(path, estimator)
