@@ -4,9 +4,7 @@ import asyncio
 import contextlib
 import gc
 import logging
-import multiprocessing
 import signal
-import sys
 import tempfile
 import threading
 import time
@@ -35,7 +33,7 @@ from pairmark.service.api.services import Services, keep_galleries
 from pairmark.service.console import pages as console
 from pairmark.service.console.frame import Refused, show_refusal
 from pairmark.service.errors import PairmarkError, invalid_field
-from pairmark.service.processes import bound_arenas, configure_logging, die_with_parent, return_memory
+from pairmark.service.processes import return_memory
 from pairmark.service.settings import Settings
 from pairmark.version import VERSION
 
@@ -91,22 +89,6 @@ def create_app(settings: Settings | None = None, *, warm: bool = True) -> Applic
     }
     app.add_middleware(Guard, settings=settings)
     app.openapi = partial(docs.document, app)  # type: ignore[method-assign]
-    return app
-
-
-def served_app() -> Application:
-    """What `pairmark serve` runs in each of its processes: the application, its logs as JSON lines."""
-    # The event loop waits so long for a thread that computes in Python: Python's own 5 ms are many scores.
-    sys.setswitchinterval(0.0005)
-    bound_arenas()
-    settings = Settings()
-    configure_logging(settings.log_level)
-    parent = multiprocessing.parent_process()
-    if parent is not None and parent.pid is not None:
-        # One of several processes ends with the one that started them: else a restart would find the port taken.
-        die_with_parent(parent.pid)
-    app = create_app(settings)
-    app.state.own_process = True
     return app
 
 
@@ -251,8 +233,6 @@ async def _warm(app: FastAPI) -> None:
         await services.runtime.load_promoted()
         await asyncio.to_thread(warm_calibration)
         services.runtime.warm = True
-        # The first call takes a second, and would hold up everybody; scores need not wait for it.
-        await asyncio.to_thread(app.openapi)
     except Exception:
         log.exception("promoted versions could not be loaded; the service stays not ready")
     finally:

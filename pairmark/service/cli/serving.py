@@ -6,6 +6,7 @@ import errno
 import gc
 import json
 import logging
+import multiprocessing
 import os
 import resource
 import secrets as random_secrets
@@ -29,6 +30,7 @@ from pairmark.service.cli.operating import opened_keys
 from pairmark.service.cli.options import Commands, migrate_embedded, prepare_database, settings, thread_beside
 
 if TYPE_CHECKING:
+    from pairmark.service.api.guard import Application
     from pairmark.service.settings import Settings
 
 WaitOption = Annotated[float, typer.Option(help="Seconds to wait for the database and its tables.", min=0)]
@@ -226,6 +228,32 @@ def announce(listener: socket.socket, url: str) -> None:
         sys.stdout.flush()
 
 
+def served_app() -> Application:
+    """What each process of `serve` runs: the application, its logs as JSON lines."""
+    from pairmark.service.processes import (
+        bound_arenas,
+        configure_logging,
+        die_with_parent,
+        import_scikit_learn,
+    )
+
+    # The event loop waits so long for a thread that computes in Python: Python's own 5 ms are many scores.
+    sys.setswitchinterval(0.0005)
+    bound_arenas()
+    config = settings()
+    configure_logging(config.log_level)
+    parent = multiprocessing.parent_process()
+    if parent is not None and parent.pid is not None:
+        # One of several processes ends with the one that started them: else a restart would find the port taken.
+        die_with_parent(parent.pid)
+    import_scikit_learn()
+    from pairmark.service.app import create_app
+
+    app = create_app(config)
+    app.state.own_process = True
+    return app
+
+
 def answer(listener: socket.socket, workers: int) -> None:
     """Serve until asked to stop."""
     import uvicorn
@@ -236,7 +264,7 @@ def answer(listener: socket.socket, workers: int) -> None:
     with suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     config = uvicorn.Config(
-        "pairmark.service.app:served_app",
+        "pairmark.service.cli.serving:served_app",
         factory=True,
         workers=workers,
         log_config=None,
