@@ -43,7 +43,14 @@ from pairmark.models.core.inputs import codes_by_appearance
 from pairmark.models.core.progress import as_part, one_blas_thread
 from pairmark.models.core.scores import Aggregation, PairsOfRows, SampleSets
 from pairmark.models.core.search import Rows, SearchLimits, TopK
-from pairmark.models.core.spec import LearnerSpec, RandomState, Threads, document_parameters, jsonable_params
+from pairmark.models.core.spec import (
+    LearnerSpec,
+    RandomState,
+    Threads,
+    document_parameters,
+    jsonable_params,
+    keep_arguments,
+)
 from pairmark.models.core.state import Fact, State, add_prefix, checked_model
 from pairmark.models.evaluation.validation import (
     REPEATS,
@@ -171,14 +178,7 @@ class SimilarityAuto(GroupedRows, BaseEstimator):
             int, Field(ge=0, le=100, description="1: print a line when a candidate finishes")
         ] = 0,
     ) -> None:
-        self.candidates = candidates
-        self.budget_seconds = budget_seconds
-        self.protocol = protocol
-        self.target_fpr = target_fpr
-        self.max_rows = max_rows
-        self.random_state = random_state
-        self.n_jobs = n_jobs
-        self.verbose = verbose
+        keep_arguments(self, locals())
 
     model_: PairScorerMixin
     winner_: Annotated[str, Fact()]

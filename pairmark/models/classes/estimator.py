@@ -21,6 +21,7 @@ from pairmark.models.core.spec import (
     LearnerSpec,
     RandomState,
     document_parameters,
+    keep_arguments,
     n_features_tried,
 )
 from pairmark.models.core.state import Array, Fact, StoredState, refuse, require
@@ -172,11 +173,7 @@ class SimilarityClasses(GroupedRows, BaseEstimator):
         ] = "auto",
         random_state: Annotated[RandomState, Field(description="seed of folds and trees")] = 0,
     ) -> None:
-        self.classifier = classifier
-        self.n_estimators = n_estimators
-        self.deals = deals
-        self.protocol = protocol
-        self.random_state = random_state
+        keep_arguments(self, locals())
 
     def score(self, X: ArrayLike, y: ArrayLike) -> float:
         """See `PairScorerMixin.score`; a `ValueError` names a class that `fit` did not see."""

@@ -17,7 +17,7 @@ from pairmark.models.core.base import GalleryIndex, PairScorerMixin
 from pairmark.models.core.inputs import checked_pairs, one_of_equals, row_numbers
 from pairmark.models.core.scores import PairsOfRows
 from pairmark.models.core.search import Rows, TopK, number_rows, seal_array
-from pairmark.models.core.spec import LearnerSpec, RandomState, document_parameters
+from pairmark.models.core.spec import LearnerSpec, RandomState, document_parameters, keep_arguments
 from pairmark.models.core.state import Array, Fact, StateRecord, StoredState, add_prefix, without_prefix
 from pairmark.models.pairs.sampling import sample_pairs
 from pairmark.models.records import neighbors
@@ -330,12 +330,7 @@ class RecordSimilarity(RecordScorer):
         ] = 100_000,
         random_state: Annotated[RandomState, Field(description="seed of pairs and trees")] = 0,
     ) -> None:
-        self.columns = columns
-        self.n_estimators = n_estimators
-        self.learning_rate = learning_rate
-        self.max_depth = max_depth
-        self.n_pairs = n_pairs
-        self.random_state = random_state
+        keep_arguments(self, locals())
 
     trees_: Annotated[BoostedTrees, StateRecord()]
     context_: Annotated[BoostedTrees | None, StateRecord(prefix="context_")]

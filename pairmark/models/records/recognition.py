@@ -11,14 +11,13 @@ from pairmark.models.records.compare.normal import (
     NICKNAMES,
     STREET_ENDS,
     STREET_WORDS,
-    TURN,
     fold_cell,
     iso_date,
     split_cell,
     spreadsheet_date,
     words_of,
 )
-from pairmark.models.records.schema import AFTER, BEFORE, DECIMAL_COMMA
+from pairmark.models.records.schema import AFTER, BEFORE, DECIMAL_COMMA, TURN
 
 _LOOKED_AT = 2_000
 """Distinct cells that say what a column holds."""

@@ -48,7 +48,7 @@ _EPOCH = datetime.date(1970, 1, 1).toordinal()
 
 
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
-_CENTURY_TURNS = 69
+TURN = 69
 """Two-digit years from here on are of the 1900s, others of the 2000s, as POSIX has it."""
 BEFORE = "[$€£¥₽₹₺]|usd|eur|gbp|chf|pln|sek|nok|dkk|czk|huf"
 AFTER = "|".join(
@@ -132,7 +132,7 @@ def date_of(cell: str, form: DateFormat) -> float | None:
     try:
         year, name = int(parts["y"]), parts["m"].lower()
         if len(parts["y"]) == 2:
-            year += 1900 if year >= _CENTURY_TURNS else 2000
+            year += 1900 if year >= TURN else 2000
         month = _MONTHS.index(name) + 1 if name in _MONTHS else int(name)
         return datetime.date(year, month, int(parts["d"])).toordinal() - _EPOCH + share
     except ValueError:

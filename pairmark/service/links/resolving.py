@@ -20,7 +20,8 @@ from pairmark.models.core.arrays import Bool, Int64
 from pairmark.models.linking.candidates import key_number
 from pairmark.models.linking.mixture import Mixture, chances
 from pairmark.models.records.compare import LinkField
-from pairmark.models.records.compare.normal import TURN, fold_cell, iso_date
+from pairmark.models.records.compare.normal import fold_cell, iso_date
+from pairmark.models.records.schema import TURN
 from pairmark.schemas.links import ResolvedEntity
 from pairmark.service.errors import Conflict, InvalidInput, ModelNotCapable, StorageFailed
 from pairmark.service.links.results import (

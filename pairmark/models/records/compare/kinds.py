@@ -38,8 +38,6 @@ def _edits(n: int, same: str) -> str:
 
 
 _ONE_EDIT = _edits(1, f"({_LEAST} - 1) // 2")
-# Two records of one person may each have a mistake in the date; strangers' dates are seldom that close.
-_TWO_EDITS = _edits(2, f"{_LEAST} // 3")
 
 
 def _jaro(least: float) -> str:
@@ -176,12 +174,10 @@ def _several(cell: str) -> str | None:
 
 
 def _is_phone(part: str) -> bool:
-    digits = sum(char.isdigit() for char in part)
-    return digits >= 6 and not any(char.isalpha() for char in part)
+    return sum(map(str.isdigit, part)) >= 6 and not any(map(str.isalpha, part))
 
 
 _WORDS_CLOSE = f"({_JARO} OR {_ONE_EDIT} OR 2 * {_SHARED} >= 0.6 * ({_N_A} + {_N_B}))"
-_INSIDE = f"({_SHARED} > 0 AND (len({_REST_A}) = 0 OR len({_REST_B}) = 0))"
 _PAIRED = _either(_REST_A, _REST_B, _SPELLED)
 _PERSON_CLOSE = (
     f"CASE WHEN {_SEVERAL} THEN ({_SQUEEZED} OR (least({_N_A}, {_N_B}) > 1 AND {_PAIRED})) "
@@ -193,63 +189,94 @@ _PERSON_WEAK = (
 )
 _SHORTENED = _either(_REST_A, _REST_B, f"({_ONE_EDIT} OR {_ABBREVIATED} OR {_SPELLED})")
 _AS_MANY = f"len({_REST_A}) = len({_REST_B})"
-# Words that differ on both sides tell firms of one group apart; those that one side lacks do not.
-_COMPANY_CLOSE = f"({_SQUEEZED} OR CASE WHEN {_AS_MANY} THEN {_SHORTENED} ELSE false END)"
-_COMPANY_WEAK = f"CASE WHEN {_AS_MANY} THEN false ELSE {_SHORTENED} OR {_ACRONYM} END"
-_PHONE_CLOSE = f"(({_LEAST} > 6 AND right({{a}}, 7) = right({{b}}, 7)) OR {_ONE_EDIT})"
 # Few addresses are alike at all: digits are looked for in those.
 _LIKELY = f"CASE WHEN {_jaro(LIKELY)} THEN "
 _SAME_DIGITS, _LONG_LOCAL = _same(_DIGITS), f"length({_LOCAL.format('a')}) > 5"
-_EMAIL_CLOSE = (
-    f"{_LIKELY} {_SAME_DIGITS} AND ({_ONE_EDIT} OR ({_same(_LOCAL)} AND {_LONG_LOCAL})) ELSE false END"
-)
-_EMAIL_WEAK = f"{_LIKELY} {_SAME_DIGITS} AND {_within(_JARO, _LOCAL)} ELSE false END"
-_WEB_CLOSE = f"({_same(_FIRST)} AND length({_FIRST.format('a')}) > 2)"
-_WEB_WEAK = f"(length({_FIRST.format('a')}) > 5 AND {_within(_ONE_EDIT, _FIRST)})"
-_SAME_NAME, _NAME_CLOSE = f"({_same(_NAME)} AND {_within('{a}', _NAME)} <> '')", _within(_SPELLED, _NAME)
-_STREET_CLOSE = f"({_same(_FIRST)} AND {_NAME_CLOSE})"
-_STREET_WEAK = f"({_SAME_NAME} OR ({_NAME_CLOSE} AND {_within(_ONE_EDIT, _FIRST)}))"
+_NAME_CLOSE = _within(_SPELLED, _NAME)
 # With its country before it, or the last digits alone.
 _ENDS = f"ends_with({_LONG}, {_SHORT})"
-_ID_CLOSE, _ID_WEAK = f"({_LEAST} > 4 AND {_ONE_EDIT})", f"({_LEAST} > 5 AND {_ENDS})"
-_AREA = f"({_LEAST} > 3 AND left({{a}}, 3) = left({{b}}, 3))"
-_SWAPPED = (
-    "(left({a}, 4) = left({b}, 4) AND substr({a}, 6, 2) = substr({b}, 9, 2) "
-    "AND substr({a}, 9, 2) = substr({b}, 6, 2))"
-)
-_NUMBER_CLOSE = f"({_apart('0.01 * greatest({a}, {b})')} OR ({_LEAST} > 3 AND {_ONE_EDIT}))"
-_DATE_CLOSE = f"({_SWAPPED} OR {_ONE_EDIT})"
 _STARTS = "array_to_string(list_transform(string_split({a}, ' '), lambda word: left(word, 3)), ' ')"
-_NAME_KEYS = (f"CASE WHEN contains({{a}}, ' ') THEN {_STARTS} END",)
-_LOCAL_KEYS = (f"CASE WHEN {_LONG_LOCAL} THEN {_LOCAL.format('a')} END",)
-_HOUSE_KEYS = ("CASE WHEN NOT starts_with({a}, '|') THEN left({a}, strpos({a}, '|') + 4) END",)
 
-
-_EVERY = (
-    ColumnKind("given", "given", normal.person, "person", _PERSON_CLOSE, _PERSON_WEAK),
-    ColumnKind("surname", "surname", normal.person, "person", _PERSON_CLOSE, _PERSON_WEAK, ("left({a}, 3)",)),
-    ColumnKind("name", "name", normal.person, "person", _PERSON_CLOSE, _PERSON_WEAK, _NAME_KEYS),
-    ColumnKind(
-        "company", "company", normal.company, "company", _COMPANY_CLOSE, _COMPANY_WEAK, ("left({a}, 5)",)
-    ),
-    ColumnKind("legal_form", "legal", normal.legal_form, "same", weak=_ENDS),
-    ColumnKind("phone", "phone", normal.phone, "phone", _PHONE_CLOSE, further=("right({a}, 7)",)),
-    ColumnKind("email", "email", normal.email, "email", _EMAIL_CLOSE, _EMAIL_WEAK, _LOCAL_KEYS),
-    ColumnKind("web", "web", normal.web, "web", _WEB_CLOSE, _WEB_WEAK, (_FIRST.format("a"),)),
-    ColumnKind("street", "place", normal.street, "street", _STREET_CLOSE, _STREET_WEAK, _HOUSE_KEYS),
-    ColumnKind("city", "place", normal.text, "city", _SPELLED, _INSIDE),
-    ColumnKind("postcode", "place", normal.postcode, "postcode", _ONE_EDIT, _AREA),
-    ColumnKind("place", "place", normal.text, "edit", _ONE_EDIT),
-    ColumnKind("date", "date", normal.date, "date", _DATE_CLOSE, _TWO_EDITS),
-    ColumnKind("id", "id", normal.identifier, "id", _ID_CLOSE, _ID_WEAK, ("right({a}, 6)",)),
-    ColumnKind("category", "other", normal.text, "spelled", _SPELLED),
-    ColumnKind("text", "other", normal.text, "text", _WORDS_CLOSE),
-    ColumnKind("number", "other", normal.number, "number", _NUMBER_CLOSE, _apart("0.1 * greatest({a}, {b})")),
-    ColumnKind("degrees", "place", normal.degrees, "number", _apart("0.0021"), _apart("0.0201")),
-    ColumnKind("boolean", "other", normal.boolean, "same"),
-    _ListKind("list", "other", _several, "list", _WORDS_CLOSE),
-)
-KINDS = {kind.name: kind for kind in _EVERY}
+KINDS = {
+    kind.name: kind
+    for kind in (
+        ColumnKind("given", "given", normal.person, "person", _PERSON_CLOSE, _PERSON_WEAK),
+        ColumnKind(
+            "surname", "surname", normal.person, "person", _PERSON_CLOSE, _PERSON_WEAK,
+            further=("left({a}, 3)",),
+        ),
+        ColumnKind(
+            "name", "name", normal.person, "person", _PERSON_CLOSE, _PERSON_WEAK,
+            further=(f"CASE WHEN contains({{a}}, ' ') THEN {_STARTS} END",),
+        ),
+        # Words that differ on both sides tell firms of one group apart; those that one side lacks do not.
+        ColumnKind(
+            "company", "company", normal.company, "company",
+            close=f"({_SQUEEZED} OR CASE WHEN {_AS_MANY} THEN {_SHORTENED} ELSE false END)",
+            weak=f"CASE WHEN {_AS_MANY} THEN false ELSE {_SHORTENED} OR {_ACRONYM} END",
+            further=("left({a}, 5)",),
+        ),
+        ColumnKind("legal_form", "legal", normal.legal_form, "same", weak=_ENDS),
+        ColumnKind(
+            "phone", "phone", normal.phone, "phone",
+            close=f"(({_LEAST} > 6 AND right({{a}}, 7) = right({{b}}, 7)) OR {_ONE_EDIT})",
+            further=("right({a}, 7)",),
+        ),
+        ColumnKind(
+            "email", "email", normal.email, "email",
+            close=f"{_LIKELY} {_SAME_DIGITS} AND ({_ONE_EDIT} OR ({_same(_LOCAL)} AND {_LONG_LOCAL})) ELSE false END",
+            weak=f"{_LIKELY} {_SAME_DIGITS} AND {_within(_JARO, _LOCAL)} ELSE false END",
+            further=(f"CASE WHEN {_LONG_LOCAL} THEN {_LOCAL.format('a')} END",),
+        ),
+        ColumnKind(
+            "web", "web", normal.web, "web",
+            close=f"({_same(_FIRST)} AND length({_FIRST.format('a')}) > 2)",
+            weak=f"(length({_FIRST.format('a')}) > 5 AND {_within(_ONE_EDIT, _FIRST)})",
+            further=(_FIRST.format("a"),),
+        ),
+        ColumnKind(
+            "street", "place", normal.street, "street",
+            close=f"({_same(_FIRST)} AND {_NAME_CLOSE})",
+            weak=f"(({_same(_NAME)} AND {_within('{a}', _NAME)} <> '') OR "
+            f"({_NAME_CLOSE} AND {_within(_ONE_EDIT, _FIRST)}))",
+            further=("CASE WHEN NOT starts_with({a}, '|') THEN left({a}, strpos({a}, '|') + 4) END",),
+        ),
+        ColumnKind(
+            "city", "place", normal.text, "city",
+            close=_SPELLED,
+            weak=f"({_SHARED} > 0 AND (len({_REST_A}) = 0 OR len({_REST_B}) = 0))",
+        ),
+        ColumnKind(
+            "postcode", "place", normal.postcode, "postcode",
+            close=_ONE_EDIT,
+            weak=f"({_LEAST} > 3 AND left({{a}}, 3) = left({{b}}, 3))",
+        ),
+        ColumnKind("place", "place", normal.text, "edit", _ONE_EDIT),
+        ColumnKind(
+            "date", "date", normal.date, "date",
+            close="((left({a}, 4) = left({b}, 4) AND substr({a}, 6, 2) = substr({b}, 9, 2) "
+            f"AND substr({{a}}, 9, 2) = substr({{b}}, 6, 2)) OR {_ONE_EDIT})",
+            # Two records of one person may each have a mistake in the date; strangers' dates are seldom that close.
+            weak=_edits(2, f"{_LEAST} // 3"),
+        ),
+        ColumnKind(
+            "id", "id", normal.identifier, "id",
+            close=f"({_LEAST} > 4 AND {_ONE_EDIT})",
+            weak=f"({_LEAST} > 5 AND {_ENDS})",
+            further=("right({a}, 6)",),
+        ),
+        ColumnKind("category", "other", normal.text, "spelled", _SPELLED),
+        ColumnKind("text", "other", normal.text, "text", _WORDS_CLOSE),
+        ColumnKind(
+            "number", "other", normal.number, "number",
+            close=f"({_apart('0.01 * greatest({a}, {b})')} OR ({_LEAST} > 3 AND {_ONE_EDIT}))",
+            weak=_apart("0.1 * greatest({a}, {b})"),
+        ),
+        ColumnKind("degrees", "place", normal.degrees, "number", _apart("0.0021"), _apart("0.0201")),
+        ColumnKind("boolean", "other", normal.boolean, "same"),
+        _ListKind("list", "other", _several, "list", _WORDS_CLOSE),
+    )
+}  # fmt: skip
 
 
 @dataclass(frozen=True)

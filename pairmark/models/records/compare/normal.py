@@ -6,10 +6,12 @@ import datetime
 import html
 import re
 import unicodedata
+from collections.abc import Callable
+from functools import wraps
 from itertools import pairwise
 
 from pairmark.models.core.inputs import is_placeholder
-from pairmark.models.records.schema import DECIMAL_COMMA, FALSE, TRUE, measured_of
+from pairmark.models.records.schema import DECIMAL_COMMA, FALSE, TRUE, TURN, measured_of
 
 _NICKNAMES = """
 abigail abby gail; abraham abe; agnes aggie; albert bert al; alexander alex alec sasha sascha xander sandy;
@@ -181,11 +183,20 @@ def fold_cell(cell: str) -> str | None:
     return text(cell[:LONGEST])
 
 
-def person(cell: str) -> str | None:
+def _of_plain(form: Callable[[str], str | None]) -> Callable[[str], str | None]:
+    """The form of a cell, from that of its plain text; None where it has none."""
+
+    @wraps(form)
+    def of(cell: str) -> str | None:
+        plain = fold_cell(cell)
+        return None if plain is None else form(plain)
+
+    return of
+
+
+@_of_plain
+def person(plain: str) -> str | None:
     """The words of a name in one order: titles left out, nicknames in full, particles joined to what follows."""
-    plain = fold_cell(cell)
-    if plain is None:
-        return None
     words, before = [], ""
     for word in words_of(plain):
         if word in PARTICLES:
@@ -198,11 +209,9 @@ def person(cell: str) -> str | None:
     return " ".join(sorted(words)) or plain
 
 
-def company(cell: str) -> str | None:
+@_of_plain
+def company(plain: str) -> str | None:
     """Words in their order, without legal forms; customary abbreviations in full."""
-    plain = fold_cell(cell)
-    if plain is None:
-        return None
     every = words_of(_INITIALS.sub(r"\1", plain))
     kept = [word for word in every if word not in LEGAL_FORMS and word not in FILLERS]
     return " ".join(COMPANY_WORDS.get(word, word) for word in kept or every) or plain
@@ -214,36 +223,30 @@ def legal_form(cell: str) -> str | None:
     return "".join(FORM_NAMES.get(word, word) for word in words if word in LEGAL_FORMS) or None
 
 
-def phone(cell: str) -> str | None:
+@_of_plain
+def phone(plain: str) -> str | None:
     """The last nine digits, without zeros before them."""
-    plain = fold_cell(cell)
-    if plain is None:
-        return None
     # Most are digits already.
     digits = plain if plain.isdecimal() else re.sub(r"\D", "", _EXTENSION.sub("", _WHOLE.sub("", plain)))
     return digits.lstrip("0")[-9:] or plain
 
 
-def email(cell: str) -> str | None:
-    plain = fold_cell(cell)
-    return plain and _TAG.sub("", plain.removeprefix("mailto:").strip("<> ").replace(" ", ""))
+@_of_plain
+def email(plain: str) -> str | None:
+    return _TAG.sub("", plain.removeprefix("mailto:").strip("<> ").replace(" ", ""))
 
 
-def web(cell: str) -> str | None:
+@_of_plain
+def web(plain: str) -> str | None:
     """The host, its stem apart from what follows: ``acme|.co.uk``."""
-    plain = fold_cell(cell)
-    if plain is None:
-        return None
     host = _AFTER_HOST.sub("", _SCHEME.sub("", plain, count=1)).split("@")[-1]
     host = host.removeprefix("www.").strip(". ") or plain
     return _DOMAIN.sub(rf"{PART}\g<0>", host)
 
 
-def street(cell: str) -> str | None:
+@_of_plain
+def street(plain: str) -> str | None:
     """Number and name, each in one writing: ``12a|main st``."""
-    plain = fold_cell(cell)
-    if plain is None:
-        return None
     house = _HOUSE.search(plain)
     number = ""
     if house:
@@ -258,30 +261,26 @@ def street(cell: str) -> str | None:
     return number + PART + " ".join(STREET_WORDS.get(word, word) for word in words)
 
 
-def postcode(cell: str) -> str | None:
+@_of_plain
+def postcode(plain: str) -> str | None:
     """Letters and digits, without a country before or zeros that spreadsheets lose."""
-    plain = fold_cell(cell)
-    if plain is None:
-        return None
     code = _COUNTRY.sub("", _WHOLE.sub("", plain))
     if re.fullmatch(r"\d{5}-\d{4}", code):
         code = code[:5]
     return "".join(_WORD.findall(code)).lstrip("0") or plain
 
 
-def identifier(cell: str) -> str | None:
+@_of_plain
+def identifier(plain: str) -> str | None:
     """Letters and digits, without zeros before them that spreadsheets lose; None for ``4.00639E+12``, which was one."""
-    plain = fold_cell(cell)
-    if plain is None or _SCIENTIFIC.fullmatch(plain):
+    if _SCIENTIFIC.fullmatch(plain):
         return None
     return "".join(_WORD.findall(_WHOLE.sub("", plain))).lstrip("0") or plain
 
 
-def number(cell: str) -> str | None:
+@_of_plain
+def number(plain: str) -> str | None:
     """A number without its unit, with a decimal point; a time that passes in seconds."""
-    plain = fold_cell(cell)
-    if plain is None:
-        return None
     point = DECIMAL_COMMA.sub(lambda found: re.sub("[. ]", "", found[0]).replace(",", "."), plain)
     point = _BLANKS.sub("", point)
     measured = measured_of(point)
@@ -303,15 +302,15 @@ def degrees(cell: str) -> str | None:
         return plain
 
 
-def boolean(cell: str) -> str | None:
-    plain = fold_cell(cell)
+@_of_plain
+def boolean(plain: str) -> str | None:
     return "1" if plain in TRUE else "0" if plain in FALSE else plain
 
 
-def date(cell: str) -> str | None:
+@_of_plain
+def date(plain: str) -> str | None:
     """``1974-07-24`` for a day however it is written, with the day before the month where both may be."""
-    plain = fold_cell(cell)
-    return plain and (iso_date(plain) or plain)
+    return iso_date(plain) or plain
 
 
 _MONTHS = {
@@ -342,8 +341,6 @@ _DAY_PARTS = re.compile(r"\d+|[^\W\d_]+")
 _UNITS, _CENTURIES = frozenset("年月日г"), frozenset(("18", "19", "20"))
 """What stands after parts of a day in some languages."""
 _SPREADSHEET = datetime.date(1899, 12, 30).toordinal()
-TURN = 69
-"""Two-digit years from here on are of the 1900s, others of the 2000s, as POSIX has it."""
 
 
 def iso_date(plain: str, month_first: bool = False, turn: int = TURN) -> str | None:
