@@ -79,7 +79,7 @@ def _read(stream: TextIO) -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
     _limit_memory(limits.memory_bytes)
 
-    stream.write("begun\n")
+    stream.write(f"{os.getpid()}\n")
     stream.flush()
     answer: dict[str, Any] = {"failed": True}
     try:

@@ -81,7 +81,7 @@ class Settings(BaseSettings):
         6.0,
         gt=0,
         description="seconds of processor time that reading an upload may take once it has arrived, plus its size "
-        "divided by min_parse_bytes_per_s; four times as long on a busy machine",
+        "divided by min_parse_bytes_per_s; a busy machine takes longer",
     )
     min_parse_bytes_per_s: float = Field(
         2.0 * MIB, gt=0, description="slowest reading of a large upload, in bytes of the file per second"

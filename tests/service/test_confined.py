@@ -1,7 +1,9 @@
 """Files are read within bounds: of memory, of time, and of every text, list and array before it is Python's."""
 
 import io
+import os
 import random
+import threading
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -26,10 +28,13 @@ SETTINGS = Settings()
 LITTLE_MEMORY = 320 * MIB
 
 
-def read(folder: Path, content: bytes, kind: str, *, limits: Any = None, **roles: str) -> dict[str, Any]:
-    """What is made of a file."""
+def read(
+    folder: Path, content: bytes | None, kind: str, *, limits: Any = None, **roles: str
+) -> dict[str, Any]:
+    """What is made of a file; None: of what is there."""
     upload = folder / "upload"
-    upload.write_bytes(content)
+    if content is not None:
+        upload.write_bytes(content)
     (folder / "out").mkdir()
     task = {
         "function": "dataset",
@@ -39,7 +44,7 @@ def read(folder: Path, content: bytes, kind: str, *, limits: Any = None, **roles
         "kind": kind,
         "request": DatasetRequest(name="d", **roles).model_dump(mode="json"),
     }
-    return read_confined(task, replace(FileLimits.of(SETTINGS, len(content)), **(limits or {})))
+    return read_confined(task, replace(FileLimits.of(SETTINGS, len(content or b"")), **(limits or {})))
 
 
 def test_memory_is_bounded(tmp_path: Path) -> None:
@@ -54,6 +59,21 @@ def test_time_is_bounded(tmp_path: Path) -> None:
     content = parquet("SELECT (i % 7)::TINYINT AS x, (i // 2)::INTEGER AS y FROM range(12_000_000) r(i)")
     with pytest.raises(TooLarge, match=r"at most 0\.5 seconds.*PAIRMARK_PARSE_TIMEOUT_S raises this"):
         read(tmp_path, content, "parquet", limits={"seconds": 0.5}, label="y")
+
+
+def test_a_reader_that_is_held_up_is_waited_for(tmp_path: Path) -> None:
+    """As on a busy machine: it takes longer by the clock, and none of its processor's time."""
+    late = threading.Timer(1.5, (tmp_path / "held" / "upload").write_bytes, [b"no archive"])
+    for folder in ("at once", "held"):
+        (tmp_path / folder).mkdir()
+        content: bytes | None = b"no archive"
+        if folder == "held":
+            os.mkfifo(tmp_path / folder / "upload")
+            late.start()
+            content = None
+        with pytest.raises(InvalidInput, match="truncated or damaged"):
+            read(tmp_path / folder, content, "npz", limits={"seconds": 0.1})
+    late.join()
 
 
 def test_what_a_file_may_become_follows_its_size() -> None:

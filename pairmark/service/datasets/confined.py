@@ -10,7 +10,9 @@ one as it ends; when this side closes the socket, the reader ends.
 import atexit
 import errno
 import json
+import math
 import resource
+import select
 import socket
 import struct
 import subprocess
@@ -24,7 +26,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Final, Self
+from typing import Any, Final, Self
 
 from pydantic import BaseModel
 
@@ -236,8 +238,11 @@ def damage_refused(detail: str, field: str) -> Iterator[None]:
         raise InvalidInput(detail, field=field) from error
 
 
-_WAIT = 4
-"""A reader has so many seconds for each one of its processor: on a busy machine, files are not refused for that."""
+_LOOK_MS = 250
+"""A reader's time is looked at so often."""
+_WAIT, _STALLED_S = 4, 60.0
+"""A reader that takes no time of its processor for so many seconds for each that it may take, and so many at least, is
+given up; so is one, elsewhere than on Linux, whose time cannot be looked at."""
 _ERRORS: dict[str, type[PairmarkError]] = {
     kind.slug: kind for kind in (InvalidInput, TooLarge, StorageFailed)
 }
@@ -250,7 +255,7 @@ def read_confined(task: Mapping[str, Any], limits: FileLimits) -> Any:
     time than ``limits`` give.
     """
     service_end, reader_end = socket.socketpair()
-    with service_end, service_end.makefile("rb") as answers:
+    with service_end:
         with reader_end:
             _FORK_SERVER.adopt(reader_end)
         # What bounds this process' files, a quota say, bounds those that are written for it.
@@ -259,16 +264,17 @@ def read_confined(task: Mapping[str, Any], limits: FileLimits) -> Any:
         # Where it has ended already, no answer says so.
         with suppress(OSError):
             service_end.sendall(json.dumps(message).encode() + b"\n")
-        # However busy the machine is, a reader begins as soon as the fork server gets to it: its time counts from then.
-        if not _line(answers):
+        # However busy the machine is, a reader begins as soon as the fork server gets to it. Nothing past this line is
+        # taken into a buffer: the rest of the answer is waited for.
+        begun = _line(service_end, buffering=0)
+        if not begun:
             raise NotReady("the process that reads uploads has ended; try again")
-        begun_at = time.monotonic()
-        service_end.settimeout(_WAIT * limits.seconds)
-        line = _line(answers)
+        seconds = _await_answer(service_end, int(begun), max(_STALLED_S, _WAIT * limits.seconds))
+        line = _line(service_end)
     if line:
         return _result(json.loads(line))
     # It ended without an answer: at the limit of its processor's time the kernel ends it.
-    if time.monotonic() - begun_at >= limits.seconds:
+    if seconds >= limits.seconds:
         raise limits.exceeded(
             "seconds", "reading the file takes too long", "seconds", ": send a smaller file, or npz"
         )
@@ -279,10 +285,32 @@ def read_confined(task: Mapping[str, Any], limits: FileLimits) -> Any:
     )
 
 
-def _line(answers: BinaryIO) -> bytes:
-    """A whole message of a reader; empty where it has ended, or takes too long."""
+def _await_answer(wire: socket.socket, reader: int, patience_s: float) -> float:
+    """Wait until a process answers or ends; the seconds of its processor that it took at most.
+
+    The kernel bounds these, and nobody bounds the wait: on a busy machine, files are not refused for that. A process
+    that takes none is told to end after ``patience_s``.
+    """
+    poll = select.poll()
+    poll.register(wire, select.POLLIN)
+    used, moved_at, looked_at = 0.0, time.monotonic(), time.monotonic()
+    while not poll.poll(_LOOK_MS):
+        before, looked_at = used, time.monotonic()
+        # Linux's clock of another process; it has none once it has ended.
+        with suppress(OSError):
+            used = time.clock_gettime(~reader << 3 | 2)
+        if used > before:
+            moved_at = looked_at
+        elif looked_at - moved_at > patience_s:
+            wire.shutdown(socket.SHUT_RDWR)
+            return math.inf
+    return used + time.monotonic() - looked_at
+
+
+def _line(wire: socket.socket, buffering: int = -1) -> bytes:
+    """A whole message of a reader; empty where it has ended."""
     line = b""
-    with suppress(TimeoutError, ConnectionError):
+    with wire.makefile("rb", buffering=buffering) as answers, suppress(ConnectionError):
         line = answers.readline()
     return line if line.endswith(b"\n") else b""
 
