@@ -95,7 +95,7 @@ def one(browser: WebDriver, selector: str) -> WebElement:
 
 def text(browser: WebDriver, selector: str = "main") -> str:
     """What an element says, blanks made plain."""
-    deadline = time.monotonic() + 5.0
+    deadline = time.monotonic() + PATIENCE_S
     while True:
         try:
             return " ".join(one(browser, selector).text.replace("\u00a0", " ").split())

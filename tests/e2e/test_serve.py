@@ -309,5 +309,5 @@ def test_a_killed_worker_is_started_again_and_leaves_no_zombie(serve):
     assert first not in service.children()
     until(workers, "the new worker is alive")
     server.process.terminate()
-    assert server.process.wait(20) == 0
+    assert server.process.wait(60) == 0
     until(lambda: not second.is_running(), "the worker ends with the service")

@@ -124,7 +124,7 @@ def test_a_stopped_worker_gives_its_job_back_at_once(quick, start):
     fitting(quick, job_id)
     (child,) = children_of(worker.pid)
     worker.send_signal(signal.SIGTERM)
-    assert worker.wait(timeout=10) == 0
+    assert worker.wait(timeout=60) == 0
     assert ended(child)
     job = quick.queue.get(job_id)
     assert (job.state, job.attempts[0].outcome) == ("queued", "released")

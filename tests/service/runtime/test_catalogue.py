@@ -210,7 +210,7 @@ def test_what_was_begun_before_a_change_answers_nobody_after_it(
     def slow_read(catalogue: Catalogue) -> CatalogueView:
         view = read(catalogue)
         has_read.set()
-        assert may_end.wait(10)
+        assert may_end.wait(60)
         return view
 
     async def scenario() -> None:
@@ -219,7 +219,7 @@ def test_what_was_begun_before_a_change_answers_nobody_after_it(
         catalogue.expire()
         monkeypatch.setattr(Catalogue, "read", slow_read)
         before = asyncio.create_task(catalogue.refreshed())
-        await asyncio.to_thread(has_read.wait, 10)
+        await asyncio.to_thread(has_read.wait, 60)
         move(database, "faces", 2)
         catalogue.expire()
         after = asyncio.create_task(catalogue.refreshed())
@@ -254,7 +254,7 @@ class Store:
 
     def __call__(self, wanted: VersionEntry) -> LoadedVersion:
         self.loads.append(wanted.version)
-        self.gate.wait(5)
+        self.gate.wait(60)
         if wanted.version in self.broken:
             raise CorruptArtefact("bytes were changed")
         return LoadedVersion(entry=wanted, estimator=MetricSimilarity(), n_features=2, accepts_sparse=False)
