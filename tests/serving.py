@@ -4,6 +4,7 @@ A thread saves the seconds that a process takes to import. What is about process
 for one.
 """
 
+import csv
 import io
 import json
 import os
@@ -13,7 +14,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -340,7 +341,7 @@ def _process(server: RunningServer, port: int, options: Sequence[str]) -> Iterat
         finally:
             process.terminate()
             try:
-                process.wait(20)
+                process.wait(60)
             except subprocess.TimeoutExpired:
                 process.kill()
             # In the report of a test that failed; what a thread logs is there already.
@@ -374,6 +375,15 @@ def problem(answer: httpx.Response, status: int, slug: str) -> dict[str, Any]:
     reported: dict[str, Any] = answer.json()
     assert reported["type"] == f"/problems/{slug}"
     return reported
+
+
+def csv_table(columns: Mapping[str, Sequence[Any]]) -> bytes:
+    """Columns as CSV."""
+    stream = io.StringIO(newline="")
+    lines = csv.writer(stream)
+    lines.writerow(columns)
+    lines.writerows(zip(*columns.values(), strict=True))
+    return stream.getvalue().encode()
 
 
 def parquet(query: str) -> bytes:

@@ -32,16 +32,13 @@ from pairmark.service.links.outputs import Outputs
 from pairmark.service.links.resolving import Resolver
 from pairmark.service.links.results import Addition, Stored, open_results, rewrite_results
 from pairmark.service.settings import Settings
-from tests.serving import PAIRMARK, command
+from tests.serving import PAIRMARK, command, csv_table
 
 N = 3_000
 
 
 def write(path: Path, columns: Mapping[str, Sequence[Any]]) -> Path:
-    with path.open("w", newline="") as stream:
-        lines = csv.writer(stream)
-        lines.writerow(columns)
-        lines.writerows(zip(*columns.values(), strict=True))
+    path.write_bytes(csv_table(columns))
     return path
 
 

@@ -32,7 +32,7 @@ from pairmark.service.processes import child_environment
 from pairmark.service.reviews.reviews import Reviews
 from pairmark.service.runtime.operating_points import OperatingPoints
 from tests.service.test_links import f1, table, write
-from tests.serving import PAIRMARK, serving
+from tests.serving import PAIRMARK, csv_table, serving
 
 N = 900
 Rows = dict[str, list[str]]
@@ -61,13 +61,7 @@ def columns() -> Rows:
 
 
 def upload(client: Client, name: str, columns: Mapping[str, Sequence[Any]], **roles: Any) -> None:
-    stream = io.StringIO(newline="")
-    lines = csv.writer(stream)
-    lines.writerow(columns)
-    lines.writerows(zip(*columns.values(), strict=True))
-    client.add_dataset(
-        name, io.BytesIO(stream.getvalue().encode()), format="csv", **(roles or {"unlabelled": True})
-    )
+    client.add_dataset(name, io.BytesIO(csv_table(columns)), format="csv", **(roles or {"unlabelled": True}))
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,5 @@
 """Tables of records: from a messy file to decisions about two records, with everything that does not fit named."""
 
-import csv
 import json
 from itertools import combinations
 from pathlib import Path
@@ -15,7 +14,7 @@ from pairmark.service.errors import CalibrationOverlap
 from pairmark.service.errors import InvalidInput as Refused
 from tests.models.records.people import people
 from tests.service.conftest import Deployment
-from tests.serving import RunningServer, answered, serving
+from tests.serving import RunningServer, answered, csv_table, serving
 
 SMALL: dict[str, Any] = {"n_estimators": 30, "n_pairs": 3_000, "random_state": 0}
 TYPES = {"given": "name", "surname": "name", "code": "text"}
@@ -23,11 +22,7 @@ TYPES = {"given": "name", "surname": "name", "code": "text"}
 
 def written(file: Path, table: dict[str, list[Any]], **more: list[Any]) -> Path:
     """A CSV of columns."""
-    columns = {**more, **table}
-    with file.open("w", newline="") as stream:
-        lines = csv.writer(stream)
-        lines.writerow(columns)
-        lines.writerows(zip(*columns.values(), strict=True))
+    file.write_bytes(csv_table({**more, **table}))
     return file
 
 

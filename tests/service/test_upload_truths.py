@@ -1,6 +1,5 @@
 """What an upload says of a file that is not what it looks like, or refuses at once, where a job would fail later."""
 
-import csv
 import io
 import json
 from typing import Any
@@ -13,7 +12,7 @@ from starlette.datastructures import UploadFile
 from pairmark.schemas.datasets import DatasetOut, DatasetRequest
 from pairmark.service.errors import InvalidInput
 from tests.service.conftest import Deployment, people
-from tests.serving import npz, parquet
+from tests.serving import csv_table, npz, parquet
 
 RNG = np.random.default_rng(0)
 WHO = np.repeat(np.arange(40), 3)
@@ -27,14 +26,8 @@ RECORDS = {
 
 
 def added(deployment: Deployment, table: dict[str, Any], suffix: str = "csv", **roles: Any) -> DatasetOut:
-    stream = io.StringIO()
-    lines = csv.writer(stream)
-    lines.writerow(table)
-    lines.writerows(zip(*table.values(), strict=True))
     request = DatasetRequest(name="table", **({"identity": "who"} | roles))
-    return deployment.datasets.add(
-        UploadFile(io.BytesIO(stream.getvalue().encode()), filename=f"t.{suffix}"), request
-    )
+    return deployment.datasets.add(UploadFile(io.BytesIO(csv_table(table)), filename=f"t.{suffix}"), request)
 
 
 def written(deployment: Deployment, query: str, index: str | None = None) -> Any:
