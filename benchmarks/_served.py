@@ -4,23 +4,25 @@ The client spends as little as it can, and what is measured is the server's own 
 (it reads /proc).
 """
 
-import io
 import os
 import socket
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 
 from benchmarks.common import ROOT
 
 RAW = {"Content-Type": "application/octet-stream", "Accept": "application/octet-stream"}
 JSON = {"Content-Type": "application/json"}
+SERVE = [sys.executable, "-m", "pairmark.service.cli", "serve", "--port"]
 
 
 def environment_of(folder: str) -> dict[str, str]:
@@ -32,30 +34,22 @@ def environment_of(folder: str) -> dict[str, str]:
     return environment
 
 
-def people(n: int, each: int, width: int) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of people, (n * each, width), and whose they are: as far apart as a person's own rows."""
-    random = np.random.default_rng(1)
-    y = np.repeat(np.arange(n), each)
-    X = random.standard_normal((n, width))[y] + random.standard_normal((y.size, width))
-    return X.astype(np.float32), y
-
-
 def trained(
     environment: Mapping[str, str],
     jobs: Sequence[Mapping[str, Any]],
     *,
     request: Mapping[str, Any] | None = None,
+    files: Mapping[str, Path] | None = None,
     **arrays: np.ndarray,
-) -> None:
-    """Train models on a dataset ``points`` of the arrays, through the ordinary queue.
+) -> Any:
+    """Train models on a dataset ``points`` of the arrays, or of files, through the ordinary queue; the settings.
 
     Parameters
     ----------
     jobs : fields of the job requests.
     request : more fields of the dataset's.
+    files : what `Datasets.add` takes.
     """
-    from starlette.datastructures import UploadFile
-
     from pairmark.schemas.datasets import DatasetRequest
     from pairmark.schemas.jobs import JobRequest
     from pairmark.service.blobs import open_blobs
@@ -65,24 +59,22 @@ def trained(
     from pairmark.service.training.validation import TrainingQueue
     from pairmark.service.worker import Worker
 
-    stream = io.BytesIO()
-    np.savez(stream, **arrays)
-    stream.seek(0)
     settings = Settings(home=Path(environment["PAIRMARK_HOME"]))
-    database = open_database(settings)
-    database.upgrade()
-    Datasets(database, open_blobs(settings), settings).add(
-        UploadFile(stream, filename="points.npz"),
-        DatasetRequest.model_validate({"name": "points", **(request or {})}),
-    )
-    queue = TrainingQueue(database, settings)
-    for job in jobs:
-        queue.submit(JobRequest.model_validate({"dataset": "points", **job}))
-    Worker(settings).run(threading.Event(), drain=True)
-    states = {job.model: job.state for job in queue.page().items}
-    database.dispose()
+    if files is None:
+        files = {"file": settings.home / "points.npz"}
+        np.savez(files["file"], **arrays)
+    with open_database(settings) as database:
+        database.upgrade()
+        asked = DatasetRequest.model_validate({"name": "points", **(request or {})})
+        Datasets(database, open_blobs(settings), settings).add(request=asked, **files)
+        queue = TrainingQueue(database, settings)
+        for job in jobs:
+            queue.submit(JobRequest.model_validate({"dataset": "points", **job}))
+        Worker(settings).run(threading.Event(), drain=True)
+        states = {job.model: job.state for job in queue.page().items}
     if set(states.values()) != {"succeeded"}:
         raise RuntimeError(f"training ended as {states}")
+    return settings
 
 
 def connected(port: int) -> socket.socket:
@@ -149,55 +141,33 @@ def request_of(path: str, body: bytes, headers: dict[str, str]) -> bytes:
 
 @contextmanager
 def running_server(
-    command: list[str], environment: dict[str, str], probe: str, folder: Path = ROOT
+    environment: dict[str, str], command: list[str] = SERVE, probe: str = "/readyz"
 ) -> Iterator[Served]:
-    """A server that answers at ``probe``, started by the command and a port, for a while."""
-    process, port = start(command, environment, folder)
+    """A server, ours unless told otherwise, started by the command and a port, that answers at ``probe``."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = int(free.getsockname()[1])
+    process = subprocess.Popen(
+        [*command, str(port)], cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     try:
         wait_until_ready(port, probe, process)
         yield Served(process, port)
     finally:
-        stop(process)
-
-
-def start(
-    command: list[str], environment: dict[str, str], folder: Path = ROOT
-) -> tuple[subprocess.Popen[bytes], int]:
-    """Start a server at a free port, and return both."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = int(probe.getsockname()[1])
-    process = subprocess.Popen(
-        [*command, str(port)],
-        cwd=folder,
-        env=environment,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    return process, port
+        process.terminate()
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
 
 def wait_until_ready(port: int, path: str, process: subprocess.Popen[bytes]) -> None:
     """Ask until the server answers with 200."""
     deadline = time.monotonic() + 120
-    request = f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n".encode()
     while time.monotonic() < deadline and process.poll() is None:
-        try:
-            with socket.create_connection(("127.0.0.1", port), timeout=120) as wire:
-                wire.sendall(request)
-                if wire.recv(64).startswith(b"HTTP/1.1 200"):
-                    return
-        except OSError:
-            pass
+        with suppress(httpx.TransportError):
+            if httpx.get(f"http://127.0.0.1:{port}{path}", timeout=120, trust_env=False).is_success:
+                return
         time.sleep(0.01)
     raise RuntimeError("the server did not become ready")
-
-
-def stop(process: subprocess.Popen[bytes]) -> None:
-    """End a server, and wait until it has."""
-    process.terminate()
-    try:
-        process.wait(20)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks._linked_people import people
-from benchmarks.common import Claim, Preset, Result, Skip, needed_data
-from benchmarks.records import table
+from benchmarks.common import Claim, Preset, Result, Skip, needed_data, read_csv
+from benchmarks.records import read_records
 from pairmark import RecordSimilarity
 from pairmark.models.calibration.calibration import Calibration
 from pairmark.models.calibration.records import cells_missing, supports_columns, without_columns
@@ -53,7 +53,7 @@ def worlds(n_trees: int) -> Iterator[World]:
     schema = infer(columns).schema
     yield world("made-up people", schema, schema.read(columns), np.array(who), n_trees)
     try:
-        schema, cells, columns = table(needed_data("records", "febrl"), "dataset3.csv")
+        schema, cells, columns = read_records(read_csv(needed_data("records", "febrl", "dataset3.csv")))
     except Skip:
         return
     who = [int(name.split("-")[1]) for name in columns["rec_id"]]

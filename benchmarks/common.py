@@ -4,19 +4,24 @@ A benchmark is a function ``run(preset) -> Result``; ``preset`` is ``quick`` (at
 published tables show). Only ratios measured in one run, interleaved, are claims: absolute times are this machine's.
 """
 
+import csv
 import json
 import os
 import platform
 import statistics
 import subprocess
+import tempfile
+import time
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from fnmatch import fnmatchcase
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Literal
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple
 
+import numpy as np
 from joblib import Memory
 
 from pairmark.version import commit
@@ -28,6 +33,7 @@ PARTS = ROOT / "var" / "cache" / "parts"
 KNOWN_MISSES = ROOT / "benchmarks" / "known_misses.toml"
 EARLIER = "acb9ee2f"
 """The commit that others are compared with, where ``PAIRMARK_AGAINST`` (``--against``) names none."""
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 PACKAGES = (
     "numpy", "numba", "scipy", "scikit-learn", "fastapi", "uvicorn", "pydantic",
     "xgboost-cpu", "xgboost", "lightgbm", "metric-learn", "faiss-cpu",
@@ -54,6 +60,16 @@ class Claim:
     measured: float
     holds: bool
 
+    @classmethod
+    def at_most(cls, what: str, most: float, measured: float) -> "Claim":
+        """A number that may not be greater."""
+        return cls(what=what, goal=f"at most {most:.4g}", measured=measured, holds=bool(measured <= most))
+
+    @classmethod
+    def at_least(cls, what: str, least: float, measured: float) -> "Claim":
+        """A number that may not be less."""
+        return cls(what=what, goal=f"at least {least:.4g}", measured=measured, holds=bool(measured >= least))
+
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
@@ -67,6 +83,88 @@ class Result:
 def ratio(of: Sequence[float], to: Sequence[float]) -> float:
     """Median of the rounds' own ratios, which drift hits less than the ratio of medians."""
     return statistics.median(a / b for a, b in zip(of, to, strict=True))
+
+
+def in_turns(
+    work: Mapping[str, Callable[[int], Any]], rounds: int, clock: Callable[[], float] = time.process_time
+) -> tuple[dict[str, list[float]], dict[str, list[Any]]]:
+    """Seconds and answers of each contestant, a round at a time, whose number it is given."""
+    seconds: dict[str, list[float]] = {name: [] for name in work}
+    answers: dict[str, list[Any]] = {name: [] for name in work}
+    for turn in range(rounds):
+        for name in work if turn % 2 == 0 else reversed(work):
+            started = clock()
+            answers[name].append(work[name](turn))
+            seconds[name].append(clock() - started)
+    return seconds, answers
+
+
+class Run(NamedTuple):
+    """A process that ended: its status, CPU seconds and most MB of it and what it waited for, and what it printed."""
+
+    status: int
+    cpu: float
+    mb: float
+    printed: str
+
+
+def run_alone(
+    command: Sequence[str],
+    environment: Mapping[str, str] = MappingProxyType({}),
+    errors: int = subprocess.DEVNULL,
+) -> Run:
+    """Run a command to its end, with these environment variables beside ours."""
+    with tempfile.TemporaryFile("w+") as said:
+        process = subprocess.Popen(command, env=os.environ | environment, stdout=said, stderr=errors)
+        _, status, usage = os.wait4(process.pid, 0)
+        said.seek(0)
+        return Run(status, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024, said.read())
+
+
+def people(
+    n: int, each: int, width: int, noise: float = 1.0, seed: Any = 1
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Rows of people around random centres, (n * each, width), whose they are, and the centres."""
+    random = np.random.default_rng(seed)
+    centres = random.standard_normal((n, width), dtype=np.float32)
+    rows = random.standard_normal((n, each, width), dtype=np.float32)
+    rows *= np.float32(noise)
+    rows += centres[:, None]
+    return rows.reshape(-1, width), np.repeat(np.arange(n), each), centres
+
+
+def read_csv(path: Path) -> list[dict[str, str]]:
+    """Rows by column."""
+    with path.open(newline="", encoding="utf-8") as stream:
+        return list(csv.DictReader(stream, skipinitialspace=True))
+
+
+Pairs = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""Left rows, right rows, and which are the same."""
+
+
+def published_records(name: str) -> tuple[list[dict[str, str]], dict[str, Pairs]]:
+    """Records of a set with published splits, its left table (``source`` a) first, and the pairs of each part."""
+    folder, pairs = needed_data("records", name), {}
+    lines = sorted(read_csv(folder / "records.csv"), key=lambda line: line["source"])
+    row_of = {line["id"]: row for row, line in enumerate(lines)}
+    for part in ("train", "valid", "test"):
+        listed = read_csv(folder / f"pairs-{part}.csv")
+        left, right = (np.array([row_of[pair[side]] for pair in listed]) for side in ("left", "right"))
+        pairs[part] = left, right, np.array([pair["same"] == "1" for pair in listed])
+    return lines, pairs
+
+
+def columns_of(lines: Sequence[Mapping[str, str]]) -> dict[str, list[str]]:
+    """Rows by column as columns."""
+    return {name: [line[name] for line in lines] for name in lines[0]}
+
+
+def write_csv(path: Path, columns: Mapping[str, Sequence[Any]]) -> Path:
+    """A CSV file of columns."""
+    with path.open("w", newline="", encoding="utf-8") as stream:
+        csv.writer(stream).writerows([[*columns], *zip(*columns.values(), strict=True)])
+    return path
 
 
 def kept(work: Callable[..., Any]) -> Any:

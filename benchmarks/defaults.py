@@ -47,7 +47,17 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 from xgboost import XGBClassifier
 
-from benchmarks.common import RESULTS, Claim, Preset, Result, kept, needed_data
+from benchmarks.common import (
+    RESULTS,
+    Claim,
+    Pairs,
+    Preset,
+    Result,
+    kept,
+    needed_data,
+    published_records,
+    read_csv,
+)
 from pairmark.models import MetricSimilarity, Plda, SimilarityAuto, SimilarityForest, SimilarityLogistic
 from pairmark.models.evaluation.pairs import roc_curve_pairs
 from pairmark.models.pairs.sampling import pair_features, sample_pairs
@@ -172,7 +182,7 @@ class Split:
 
     X: Any = field(repr=False)
     y: np.ndarray | None = field(repr=False)
-    listed: tuple[np.ndarray, np.ndarray, np.ndarray] | None = field(repr=False, default=None)
+    listed: Pairs | None = field(repr=False, default=None)
     rows: Any = field(repr=False)
     left: np.ndarray = field(repr=False)
     right: np.ndarray = field(repr=False)
@@ -462,7 +472,7 @@ def _contestants(name: str, split: Split, size: Size, seed: int) -> dict[str, Ca
     return found
 
 
-def _training_pairs(data: Split, n_pairs: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _training_pairs(data: Split, n_pairs: int, seed: int) -> Pairs:
     if data.listed is not None:
         return data.listed
     return sample_pairs(data.y, n_pairs, random_state=seed)
@@ -545,28 +555,17 @@ def _hashed(lines: list[dict[str, str]]) -> Any:
 
 def _people() -> tuple[Any, np.ndarray]:
     """Febrl's third set: 5,000 records of 2,000 people, with typing errors."""
-    with needed_data("records", "febrl", "dataset3.csv").open(newline="") as file:
-        lines = list(csv.DictReader(file, skipinitialspace=True))
+    lines = read_csv(needed_data("records", "febrl", "dataset3.csv"))
     y = np.unique([line["rec_id"].split("-")[1] for line in lines], return_inverse=True)[1]
     return _hashed(lines), y
 
 
 def _records(name: str) -> Split:
     """Records of two sources and the published lists of pairs."""
-    with needed_data("records", name, "records.csv").open(newline="") as file:
-        lines = list(csv.DictReader(file))
-    place = {line["id"]: at for at, line in enumerate(lines)}
-    X = _hashed(lines)
-
-    def listed(part: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        with needed_data("records", name, f"pairs-{part}.csv").open(newline="") as file:
-            pairs = list(csv.DictReader(file))
-        left, right = (np.array([place[pair[side]] for pair in pairs]) for side in ("left", "right"))
-        return left, right, np.array([pair["same"] == "1" for pair in pairs])
-
-    left, right, same = listed("test")
+    lines, pairs = published_records(name)
+    X, (left, right, same) = _hashed(lines), pairs["test"]
     return Split(
-        X=X, y=None, listed=listed("train"), rows=X, left=left, right=right, same=same, protocol="open-set"
+        X=X, y=None, listed=pairs["train"], rows=X, left=left, right=right, same=same, protocol="open-set"
     )
 
 

@@ -29,8 +29,7 @@ import httpx
 import numpy as np
 
 from benchmarks._linked_people import people as linked_people
-from benchmarks._served import people
-from benchmarks.common import ROOT, Claim, Preset, Result, Skip, kept
+from benchmarks.common import ROOT, Claim, Preset, Result, Skip, kept, people
 from pairmark.service.db import Database
 
 try:
@@ -296,7 +295,7 @@ class Postgres:
 
 def furnish(server: Any) -> str:
     """Fill a served place with a worker: a dataset, a model, a gallery of three. Returns an admin key."""
-    X, y = people(60, 4, DIMENSION)
+    X, y, _ = people(60, 4, DIMENSION)
     server.upload("people", X, y)
     server.train(**MODEL)
     http = server.http

@@ -16,13 +16,13 @@ default, by CPU time.
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import faiss
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from benchmarks.common import Claim, Preset, Result, ratio
+from benchmarks.common import Claim, Preset, Result, in_turns, people, ratio
 from pairmark.models import MetricSimilarity, Plda, SimilarityForest
 
 D, EACH, K, N_TREES = 128, 10, 10, 50
@@ -32,7 +32,6 @@ CHECKED = 2
 """Queries whose answers are compared with scoring the whole gallery, which takes seconds each."""
 MOST_OF_ALL, MOST_OF_FLAT = 0.4, 1.1
 """Of the time of scoring everything, by a forest; of FAISS flat's, by the cosine."""
-Search = Callable[[np.ndarray], np.ndarray]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +46,7 @@ class Gallery:
     @classmethod
     def of(cls, n: int, noise: float, n_queries: int) -> "Gallery":
         """``n`` items, drawn with fixed seeds."""
-        rows, who, centres = people(n // EACH, EACH, noise, 7)
+        rows, who, centres = people(n // EACH, EACH, D, noise, 7)
         rng = np.random.default_rng(8)
         asked = rng.integers(0, n // EACH, n_queries)
         queries = centres[asked] + np.float32(noise) * rng.standard_normal((n_queries, D), dtype=np.float32)
@@ -58,19 +57,6 @@ class Gallery:
         return float((self.who[np.stack(answers)] == self.asked[: len(answers), None]).mean())
 
 
-def people(n: int, each: int, noise: float, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Rows, who each is, and the centres."""
-    rng = np.random.default_rng(seed)
-    centres = rng.standard_normal((n, D), dtype=np.float32)
-    y = np.repeat(np.arange(n), each)
-    rows = rng.standard_normal((n * each, D), dtype=np.float32)
-    rows *= np.float32(noise)
-    for start in range(0, len(y), 65_536):
-        part = slice(start, start + 65_536)
-        rows[part] += centres[y[part]]
-    return rows, y, centres
-
-
 def run(preset: Preset) -> Result:
     """Quick: 8 queries each. Full: 50."""
     rows: list[dict[str, Any]] = []
@@ -78,7 +64,7 @@ def run(preset: Preset) -> Result:
     faiss.omp_set_num_threads(1)
     with threadpool_limits(1):
         for hardness, noise in HARDNESS.items():
-            X, y, _ = people(400, 20, noise, 0)
+            X, y, _ = people(400, 20, D, noise, 0)
             given: dict[str, Any] = {"n_estimators": N_TREES, "n_pairs": 100_000, "random_state": 0}
             forests = {
                 f"forest, {aggregation}": SimilarityForest(aggregation=aggregation, **given).fit(X, y)
@@ -89,42 +75,32 @@ def run(preset: Preset) -> Result:
                 for metric in ("cosine", "manhattan")
             }
             for n in (100_000, 1_000_000):
-                gallery = Gallery.of(n, noise, 8 if preset == "quick" else 50)
-                indexes = {name: model.index(gallery.rows) for name, model in models.items()}
-                seconds, answers = _in_turns(
-                    _searches(models, indexes, gallery), gallery.queries, time.perf_counter
-                )
-                shares = {
-                    name: ratio(
-                        seconds[name][:CHECKED], _everything(model, indexes[name], gallery, answers[name])
-                    )
-                    for name, model in forests.items()
-                }
+                found = _searched(models, n, noise, 8 if preset == "quick" else 50, time.perf_counter)
                 rows += [
                     {
                         "items": n,
                         "identities": hardness,
                         "contestant": name,
-                        "p50 ms": 1e3 * float(np.median(taken)),
-                        "over scoring everything": shares.get(name),
-                        "over FAISS flat": ratio(taken, seconds[FLAT]),
-                        "precision@10": gallery.precision(answers[name]),
+                        "p50 ms": one.ms,
+                        "over scoring everything": one.of_all if name in forests else None,
+                        "over FAISS flat": one.of_flat,
+                        "precision@10": one.precision,
                     }
-                    for name, taken in seconds.items()
+                    for name, one in found.items()
                 ]
-            cosine = ratio(seconds["metric, cosine"], seconds[FLAT])
             claims += [
-                _claim(f"{name}: time over scoring everything at 1e6, {hardness}", share, MOST_OF_ALL)
-                for name, share in shares.items()
+                Claim.at_most(
+                    f"{name}: time over scoring everything at 1e6, {hardness}",
+                    MOST_OF_ALL,
+                    found[name].of_all,
+                )
+                for name in forests
             ]
-            claims.append(_claim(f"cosine: time over FAISS flat's at 1e6, {hardness}", cosine, MOST_OF_FLAT))
+            what = f"cosine: time over FAISS flat's at 1e6, {hardness}"
+            claims.append(Claim.at_most(what, MOST_OF_FLAT, found["metric, cosine"].of_flat))
     return Result(
         rows=rows, claims=claims, facts={"features": D, "rows_each": EACH, "k": K, "trees": N_TREES}
     )
-
-
-def _claim(what: str, measured: float, most: float) -> Claim:
-    return Claim(what=what, goal=f"at most {most:g}", measured=measured, holds=measured <= most)
 
 
 def default_search(preset: Preset) -> Result:
@@ -134,7 +110,7 @@ def default_search(preset: Preset) -> Result:
     claims: list[Claim] = []
     faiss.omp_set_num_threads(1)
     with threadpool_limits(1):
-        X, y, _ = people(400, 20, noise, 0)
+        X, y, _ = people(400, 20, D, noise, 0)
         given: dict[str, Any] = {
             "n_components": 128, "shrink_within": 0.05, "shrink_between": 0.1, "marginals": "normal",
             "length_norm": False,
@@ -145,67 +121,74 @@ def default_search(preset: Preset) -> Result:
             "plda + 50 trees": Plda(residual_rounds=50, **given).fit(X, y),
         }
         for n in (200_000,) if preset == "quick" else (200_000, 1_000_000):
-            gallery = Gallery.of(n, noise, 30 if preset == "quick" else 100)
-            indexes = {name: model.index(gallery.rows) for name, model in models.items()}
-            searches = _searches(models, indexes, gallery)
-            seconds, answers = _in_turns(searches, gallery.queries, time.process_time)
-            for name, model in models.items():
-                _everything(model, indexes[name], gallery, answers[name])
-            for name, taken in seconds.items():
-                beside = ratio(taken, seconds[FLAT])
-                rows.append(
-                    {
-                        "items": n,
-                        "search": name,
-                        "CPU ms a query": 1e3 * float(np.median(taken)),
-                        "over FAISS flat": beside,
-                        "precision@10": gallery.precision(answers[name]),
-                    }
-                )
-                if name != FLAT:
-                    what = f"top-10 of {n:,} by {name}: CPU over FAISS flat"
-                    claims.append(_claim(what, beside, 1.5))
+            found = _searched(models, n, noise, 30 if preset == "quick" else 100, time.process_time)
+            rows += [
+                {
+                    "items": n,
+                    "search": name,
+                    "CPU ms a query": one.ms,
+                    "over FAISS flat": one.of_flat,
+                    "precision@10": one.precision,
+                }
+                for name, one in found.items()
+            ]
+            claims += [
+                Claim.at_most(f"top-10 of {n:,} by {name}: CPU over FAISS flat", 1.5, found[name].of_flat)
+                for name in models
+            ]
     return Result(rows=rows, claims=claims, facts={"features": D, "k": K, "rows_each": EACH})
 
 
-def _searches(models: Mapping[str, Any], indexes: Mapping[str, Any], gallery: Gallery) -> dict[str, Search]:
-    """Searches for one row, ours and FAISS's."""
-    searches: dict[str, Search] = {
-        name: lambda query, model=model, index=indexes[name]: model.top_k(query, index, K)[0][0]
+class Searched(NamedTuple):
+    """Median of a contestant's queries; its time over that of scoring everything and of FAISS; how many are right."""
+
+    ms: float
+    of_all: float
+    of_flat: float
+    precision: float
+
+
+def _searched(
+    models: Mapping[str, Any], n: int, noise: float, n_queries: int, clock: Callable[[], float]
+) -> dict[str, Searched]:
+    """Searches of a gallery for one row at a time, ours and FAISS's in turns."""
+    gallery = Gallery.of(n, noise, n_queries)
+    queries, flat = gallery.queries[:, None], faiss.IndexFlatIP(D)
+    flat.add(gallery.rows / np.linalg.norm(gallery.rows, axis=1, keepdims=True))
+    indexes = {name: model.index(gallery.rows) for name, model in models.items()}
+    searches: dict[str, Callable[[int], np.ndarray]] = {
+        name: lambda at, model=model, index=indexes[name]: model.top_k(queries[at], index, K)[0][0]
         for name, model in models.items()
     }
-    flat = faiss.IndexFlatIP(D)
-    flat.add(gallery.rows / np.linalg.norm(gallery.rows, axis=1, keepdims=True))
-    searches[FLAT] = lambda query: flat.search(query / np.linalg.norm(query), K)[1][0]
-    return searches
+    searches[FLAT] = lambda at: flat.search(queries[at] / np.linalg.norm(queries[at]), K)[1][0]
+    in_turns(searches, 1)
+    seconds, answers = in_turns(searches, n_queries, clock)
+    whole = {
+        name: _everything(model, indexes[name], gallery, answers[name], clock)
+        for name, model in models.items()
+    }
+    return {
+        name: Searched(
+            ms=1e3 * float(np.median(taken)),
+            of_all=ratio(taken[:CHECKED], whole[name]) if name in whole else np.nan,
+            of_flat=ratio(taken, seconds[FLAT]),
+            precision=gallery.precision(answers[name]),
+        )
+        for name, taken in seconds.items()
+    }
 
 
-def _in_turns(
-    searches: Mapping[str, Search], queries: np.ndarray, clock: Callable[[], float]
-) -> tuple[dict[str, list[float]], dict[str, list[np.ndarray]]]:
-    """Seconds and answers of each query."""
-    seconds: dict[str, list[float]] = {name: [] for name in searches}
-    answers: dict[str, list[np.ndarray]] = {name: [] for name in searches}
-    for search in searches.values():
-        search(queries[:1])
-    for turn in range(len(queries)):
-        for name in list(searches) if turn % 2 == 0 else list(reversed(searches)):
-            started = clock()
-            found = searches[name](queries[turn : turn + 1])
-            seconds[name].append(clock() - started)
-            answers[name].append(found)
-    return seconds, answers
-
-
-def _everything(model: Any, index: Any, gallery: Gallery, answers: list[np.ndarray]) -> list[float]:
+def _everything(
+    model: Any, index: Any, gallery: Gallery, answers: list[np.ndarray], clock: Callable[[], float]
+) -> list[float]:
     """Score the whole gallery for some of the queries, and hold the answers against it; seconds of each."""
     seconds = []
     for at in range(CHECKED):
-        started = time.perf_counter()
+        started = clock()
         scores = model.score_against(gallery.queries[at : at + 1], index)[0]
         best = np.flatnonzero(scores >= np.partition(scores, scores.size - K)[scores.size - K])
         best = best[np.argsort(-scores[best], kind="stable")[:K]]
-        seconds.append(time.perf_counter() - started)
+        seconds.append(clock() - started)
         if answers[at].tolist() != best.tolist():
             raise AssertionError("the search found other rows than scoring everything: one of them is wrong")
     return seconds

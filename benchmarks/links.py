@@ -7,21 +7,30 @@ included, memory its largest. ``stated`` is the share of false links as it was s
 splink is set in three ways (`benchmarks._splink_links`), and the best by F1 is shown with its own CPU.
 """
 
-import csv
 import importlib.util
 import json
-import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from benchmarks._linked_people import companies, people
-from benchmarks.common import Claim, Preset, Result, Skip, needed_data
+from benchmarks.common import (
+    Claim,
+    Preset,
+    Result,
+    Skip,
+    columns_of,
+    needed_data,
+    published_records,
+    read_csv,
+    run_alone,
+    write_csv,
+)
 from pairmark.models.linking.evaluation import Identities, ListedPairs, evaluate_links
 
 GOALS = {"families": 0.93, "companies": 0.94, "febrl": 0.995}
@@ -51,29 +60,19 @@ def run(preset: Preset) -> Result:
             best = _splink(tables, folder, files)
         if best is not None:
             rows.append({"records": tables.name, **best})
-            most = GOAL_CPU * best["CPU s"]
-            claims.append(_claim(f"{tables.name}: CPU s", "at most", most, own["CPU s"]))
+            claims.append(Claim.at_most(f"{tables.name}: CPU s", GOAL_CPU * best["CPU s"], own["CPU s"]))
         kind = tables.name.split(",")[0]
         goal = next((goal for start, goal in GOALS.items() if kind.startswith(start)), None)
         if goal is not None:
-            claims.append(_claim(f"{tables.name}: F1", "at least", goal, own["F1"]))
+            claims.append(Claim.at_least(f"{tables.name}: F1", goal, own["F1"]))
         else:
             public.append(own["F1"])
         if isinstance(own["stated"], float):
-            claims.append(
-                _claim(f"{tables.name}: stated false share", "at least half of", own["true"], own["stated"])
-            )
-        claims.append(_claim(f"{tables.name}: MB", "at most", GOAL_MB, own["MB"]))
-    if public:
-        claims.append(
-            _claim("public pairs of tables: mean F1", "at least", GOAL_PUBLIC, float(np.mean(public)))
-        )
+            what = f"{tables.name}: stated false share, of half of the true one"
+            claims.append(Claim.at_least(what, own["true"] / 2, own["stated"]))
+        claims.append(Claim.at_most(f"{tables.name}: MB", GOAL_MB, own["MB"]))
+    claims.append(Claim.at_least("public pairs of tables: mean F1", GOAL_PUBLIC, float(np.mean(public))))
     return Result(rows=rows, claims=claims)
-
-
-def _claim(what: str, side: str, goal: float, measured: float) -> Claim:
-    holds = measured <= goal if side == "at most" else measured >= goal / (2 if "half" in side else 1)
-    return Claim(what=what, goal=f"{side} {goal:.4g}", measured=measured, holds=bool(holds))
 
 
 def _tables(preset: Preset) -> Iterator[Tables]:
@@ -83,42 +82,31 @@ def _tables(preset: Preset) -> Iterator[Tables]:
     if preset == "full":
         who, columns = people(1_000_000, "dependent")
         yield Tables("febrl-like people, 1,000,000", columns, [len(who)], Identities(np.array(who)))
-    data = needed_data("records")
     for number in (1, 3):
-        lines = _read(data / "febrl" / f"dataset{number}.csv")
+        lines = read_csv(needed_data("records", "febrl", f"dataset{number}.csv"))
         who = [int(line.pop("rec_id").split("-")[1]) for line in lines]
-        yield Tables(f"febrl {number}", _columns(lines), [len(who)], Identities(np.array(who)))
+        yield Tables(f"febrl {number}", columns_of(lines), [len(who)], Identities(np.array(who)))
     for name in PUBLIC:
-        lines = sorted(_read(data / name / "records.csv"), key=lambda line: line["source"])
-        place = {line.pop("id"): at for at, line in enumerate(lines)}
-        n_left = sum(line.pop("source") == "a" for line in lines)
-        pairs = [
-            pair for part in ("train", "valid", "test") for pair in _read(data / name / f"pairs-{part}.csv")
-        ]
-        a, b = (np.array([place[pair[side]] for pair in pairs]) for side in ("left", "right"))
-        truth = ListedPairs(a, b, np.array([pair["same"] == "1" for pair in pairs]))
-        yield Tables(name, _columns(lines), [n_left, len(lines) - n_left], truth)
-
-
-def _read(path: Path) -> list[dict[str, str]]:
-    with path.open(newline="") as stream:
-        return list(csv.DictReader(stream, skipinitialspace=True))
-
-
-def _columns(lines: list[dict[str, str]]) -> dict[str, list[str]]:
-    return {name: [line[name] for line in lines] for name in lines[0]}
+        lines, parts = published_records(name)
+        n_left = [line.pop("source") for line in lines].count("a")
+        for line in lines:
+            del line["id"]
+        truth = ListedPairs(*(np.concatenate(sides) for sides in zip(*parts.values(), strict=True)))
+        yield Tables(name, columns_of(lines), [n_left, len(lines) - n_left], truth)
 
 
 def _write(folder: Path, tables: Tables) -> list[str]:
     """A CSV file a table, each row with its number over all as its id."""
-    files, rows = [], enumerate(zip(*tables.columns.values(), strict=True))
-    for number, size in enumerate(tables.sizes):
-        files.append(str(folder / f"table{number}.csv"))
-        with Path(files[-1]).open("w", newline="") as stream:
-            lines = csv.writer(stream)
-            lines.writerow(["id", *tables.columns])
-            lines.writerows([at, *cells] for (at, cells), _ in zip(rows, range(size), strict=False))
-    return files
+    columns = {"id": range(sum(tables.sizes)), **tables.columns}
+    ends = np.cumsum([0, *tables.sizes]).tolist()
+    return [
+        str(
+            write_csv(
+                folder / f"table{start}.csv", {name: cells[start:end] for name, cells in columns.items()}
+            )
+        )
+        for start, end in pairwise(ends)
+    ]
 
 
 def _splink(tables: Tables, folder: str, files: list[str]) -> dict[str, Any] | None:
@@ -137,16 +125,13 @@ def _splink(tables: Tables, folder: str, files: list[str]) -> dict[str, Any] | N
 
 
 def _measured(tables: Tables, folder: str, command: list[str]) -> dict[str, Any]:
-    environment = {**os.environ, "PAIRMARK_JOB_THREADS": "1", "PAIRMARK_HOME": f"{folder}/home"}
-    said = Path(folder) / "said.json"
-    with said.open("w") as stream:
-        process = subprocess.Popen(command, env=environment, stdout=stream, stderr=subprocess.DEVNULL)
-        _, status, usage = os.wait4(process.pid, 0)
-    if status:
-        raise Skip(f"{command[2:5]} ended with {status}")
+    environment = {"PAIRMARK_JOB_THREADS": "1", "PAIRMARK_HOME": f"{folder}/home"}
+    done = run_alone(command, environment)
+    if done.status:
+        raise Skip(f"{command[2:5]} ended with {done.status}")
     first: dict[str, int] = {}
     entity = np.arange(len(next(iter(tables.columns.values()))))
-    for line in _read(Path(folder) / "links.csv"):
+    for line in read_csv(Path(folder) / "links.csv"):
         if "cluster_id" in line:
             entity[int(line["unique_id"])] = first.setdefault(line["cluster_id"], int(line["unique_id"]))
         elif line["decision"] == "match":
@@ -160,7 +145,7 @@ def _measured(tables: Tables, folder: str, command: list[str]) -> dict[str, Any]
     shares = (figures.precision[0], figures.recall[0], figures.f1[0])
     p, r, f1 = np.array(shares, dtype=np.float64).round(4).tolist()
     is_own = command[:4] == _LINK
-    share = json.loads(said.read_text())["false_links"] if is_own else {}
+    share = json.loads(done.printed)["false_links"] if is_own else {}
     return {
         "P": p,
         "R": r,
@@ -173,6 +158,6 @@ def _measured(tables: Tables, folder: str, command: list[str]) -> dict[str, Any]
         if is_own
         else None,
         "true": round(1 - p, 4),
-        "CPU s": round(usage.ru_utime + usage.ru_stime, 1),
-        "MB": round(usage.ru_maxrss / 1024),
+        "CPU s": round(done.cpu, 1),
+        "MB": round(done.mb),
     }

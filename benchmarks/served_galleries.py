@@ -7,7 +7,6 @@ at a time. CPU is the server's; memory is what the gallery adds to its resident 
 import io
 import json
 import os
-import sys
 import tempfile
 import threading
 import time
@@ -19,8 +18,8 @@ from typing import Any
 import httpx
 import numpy as np
 
-from benchmarks._served import Served, environment_of, people, running_server, trained
-from benchmarks.common import Claim, Preset, Result
+from benchmarks._served import Served, environment_of, running_server, trained
+from benchmarks.common import Claim, Preset, Result, people
 
 WIDTH, EACH = 128, 10
 LEARNERS: dict[str, dict[str, Any]] = {
@@ -96,20 +95,15 @@ class ServedGallery:
 def run(preset: Preset) -> Result:
     """A gallery of each learner, one after the other."""
     n = 200_000 if preset == "quick" else 1_000_000
-    rows, _ = people(n // EACH, EACH, WIDTH)
-    X, y = people(300, 8, WIDTH)
+    rows, _, _ = people(n // EACH, EACH, WIDTH)
+    X, y, _ = people(300, 8, WIDTH)
     table: list[dict[str, Any]] = []
     claims: list[Claim] = []
-
-    def claim(what: str, measured: float, most: float) -> None:
-        claims.append(Claim(what=what, goal=f"at most {most:g}", measured=measured, holds=measured <= most))
-
     with tempfile.TemporaryDirectory(prefix="pairmark-bench-") as home:
         environment = environment_of(home)
         jobs = [{"model": name, "promote": True, **job} for name, job in LEARNERS.items()]
         trained(environment, jobs, X=X, y=y)
-        serve = [sys.executable, "-m", "pairmark.service.cli", "serve", "--port"]
-        with running_server(serve, environment, "/readyz") as service:
+        with running_server(environment) as service:
             for name in LEARNERS:
                 gallery = ServedGallery(service, name)
                 # What is loaded or compiled for the first rows and searches counts nowhere.
@@ -135,11 +129,8 @@ def run(preset: Preset) -> Result:
                         **{f"{name_of} ms beside upserts": 1e3 * beside[name_of] for name_of in MOST_BESIDE},
                     }
                 )
-                claim(f"{name}: memory over raw vectors", memory, MOST_MEMORY)
+                claims.append(Claim.at_most(f"{name}: memory over raw vectors", MOST_MEMORY, memory))
                 for share, most in MOST_BESIDE.items():
-                    claim(
-                        f"{name}: {share} of a search beside upserts over alone",
-                        beside[share] / alone[share],
-                        most,
-                    )
+                    what = f"{name}: {share} of a search beside upserts over alone"
+                    claims.append(Claim.at_most(what, most, beside[share] / alone[share]))
     return Result(rows=table, claims=claims, facts={"items": n, "load_average": os.getloadavg()[0]})

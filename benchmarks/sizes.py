@@ -25,8 +25,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks._linked_people import people
-from benchmarks.common import Preset, Result
+from benchmarks._linked_people import people as linked_people
+from benchmarks.common import ONE_THREAD, Preset, Result, people, run_alone, write_csv
 from pairmark import LabelRankingForest, MetricSimilarity, SimilarityAuto, operating_point
 from pairmark.service.cli import main
 
@@ -46,7 +46,6 @@ MOST = {"CPU, s": 3_600.0, "memory, MB": 16_000.0}
 def run(preset: Preset) -> Result:
     """A work and a size a row."""
     rows: list[dict[str, Any]] = []
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     for work, sizes in SIZES.items():
         for size in sizes:
             command = [
@@ -56,8 +55,7 @@ def run(preset: Preset) -> Result:
                 work,
                 str(size * (3 if preset == "full" else 1)),
             ]
-            printed = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True).stdout
-            rows.append({"work": work, **json.loads(printed.splitlines()[-1])})
+            rows.append({"work": work, **json.loads(run_alone(command, ONE_THREAD).printed.splitlines()[-1])})
         first, middle, last = rows[-3:]
         at, ending = min(
             (last["size"] * (most / last[name]) ** (1 / max(_exponent(name, middle, last), 1)), name)
@@ -90,28 +88,23 @@ def _measured(work: str, size: int) -> dict[str, Any]:
     }
 
 
-def _rows(n: int, each: int) -> tuple[Any, Any]:
-    rng, y = np.random.default_rng(0), np.repeat(np.arange(n), each)
-    return rng.normal(size=(n, 32))[y] + 0.6 * rng.normal(size=(n * each, 32)), y
-
-
 def _fit(n: int, folder: Path) -> None:
-    SimilarityAuto(random_state=0, n_jobs=1, budget_seconds=10).fit(*_rows(n, 3)).save(folder)
+    SimilarityAuto(random_state=0, n_jobs=1, budget_seconds=10).fit(*people(n, 3, 32, 0.6)[:2]).save(folder)
 
 
 def _calibration(n: int, folder: Path) -> int:
-    X, y = _rows(n, 2)
+    X, y, _ = people(n, 2, 32, 0.6)
     left, right = np.triu_indices(2 * n, 1)
-    scores = np.einsum("ij,ij->i", X.astype(np.float32)[left], X.astype(np.float32)[right])
+    scores = np.einsum("ij,ij->i", X[left], X[right])
     operating_point(scores, y[left] == y[right], 0.1, units=np.stack([y[left], y[right]], axis=1))
     return len(left)
 
 
 def _search(n: int, folder: Path) -> int:
-    X, _ = _rows(n, 1)
+    X = people(n, 1, 32)[0]
     MetricSimilarity(metric="cosine").fit(X[:2].repeat(2, axis=0), [0, 0, 1, 1]).top_k(X[:100], X, 10)
     folder.mkdir()
-    np.save(folder / "vectors.npy", X.astype(np.float32))
+    np.save(folder / "vectors.npy", X)
     return 100 * n
 
 
@@ -124,21 +117,16 @@ def ten_million_links(preset: Preset) -> Result:
         command = [sys.executable, "-m", "pairmark.service.cli", "link", f"{folder}/people.csv", "-o"]
         for gib in (1, 3):
             limits = {"PAIRMARK_JOB_THREADS": "1", "PAIRMARK_LINK_MEMORY_BYTES": str(gib << 30)}
-            with Path(folder, f"said{gib}").open("w+") as said:
-                process = subprocess.Popen(
-                    ["prlimit", f"--cpu={MOST['CPU, s']:.0f}", *command, f"{folder}/links{gib}.csv"],
-                    env={**os.environ, "TMPDIR": folder, **limits}, stdout=said, stderr=said,
-                )  # fmt: skip
-                _, status, usage = os.wait4(process.pid, 0)
-                said.seek(0)
-                last = said.read().strip().rpartition("\n")[2]
+            limited = ["prlimit", f"--cpu={MOST['CPU, s']:.0f}", *command, f"{folder}/links{gib}.csv"]
+            done = run_alone(limited, {"TMPDIR": folder, **limits}, errors=subprocess.STDOUT)
+            last = done.printed.strip().rpartition("\n")[2]
             rows.append(
                 {
                     "people": n,
                     "GiB of tables": gib,
-                    "ended": "linked" if not status else f"stopped: {last}",
-                    "CPU, s": round(usage.ru_utime + usage.ru_stime),
-                    "memory, MB": round(usage.ru_maxrss / 1e3),
+                    "ended": "linked" if not done.status else f"stopped: {last}",
+                    "CPU, s": round(done.cpu),
+                    "memory, MB": round(done.mb),
                 }
             )
     return Result(rows=rows, facts={"load_average": os.getloadavg()[0]})
@@ -148,7 +136,7 @@ def _write_people(n: int, folder: Path) -> None:
     """A CSV, made a million people at a time."""
     with (folder / "people.csv").open("w", newline="") as file:
         for seed, start in enumerate(range(0, n, 1_000_000)):
-            cells = people(min(n - start, 1_000_000), "plain", seed)[1]
+            cells = linked_people(min(n - start, 1_000_000), "plain", seed)[1]
             csv.writer(file).writerows([cells, *zip(*cells.values(), strict=True)][bool(seed) :])
 
 
@@ -165,21 +153,20 @@ def _texts(n: int, folder: Path) -> None:
     letters = np.array(list("abcdefghijklmnopqrstuvwxyz"))
     words = ["".join(word) for word in rng.choice(letters, (5_000, 6))]
     titles = [[words[at % 5_000] for at in row] for row in rng.zipf(1.3, (n, 12)).tolist()]
-    files = [folder / f"{name}.csv" for name in ("left", "right")]
-    for file in files:
-        with file.open("w", newline="") as stream:
-            writer = csv.writer(stream)
-            writer.writerow(["id", "title"])
-            for number, title in enumerate(titles):
-                # A twelfth of the words is lost, and their order, and half of the codes.
-                code = [f"x{number:06d}"] * int(rng.integers(2))
-                writer.writerow([f"{file.stem}{number}", " ".join([*rng.permutation(title)[:11], *code])])
+    for side in ("left", "right"):
+        # A twelfth of the words is lost, and their order, and half of the codes.
+        codes = [[f"x{number:06d}"] * int(rng.integers(2)) for number in range(n)]
+        texts = [
+            " ".join([*rng.permutation(title)[:11], *code]) for title, code in zip(titles, codes, strict=True)
+        ]
+        write_csv(folder / f"{side}.csv", {"id": [f"{side}{at}" for at in range(n)], "title": texts})
+    files = [str(folder / f"{name}.csv") for name in ("left", "right", "links")]
     with suppress(SystemExit):
-        main(["link", *map(str, files), "--id", "id", "-o", str(folder / "links.csv"), "--json"])
+        main(["link", *files[:2], "--id", "id", "-o", files[2], "--json"])
 
 
 def _ranks(n: int, folder: Path) -> None:
-    X = _rows(n, 1)[0]
+    X = people(n, 1, 32)[0]
     ranks = np.argsort(np.argsort(X[:, :6] + X[:, 6:12], axis=1), axis=1).astype(float)
     LabelRankingForest(random_state=0, n_jobs=1).fit(X, ranks).save(folder)
 

@@ -222,7 +222,9 @@ CODE = {
     "coverage": ("pairmark/models/calibration", "pairmark/models/pairs"),
     "label_ranking": ("pairmark/models/label_ranking",),
     **dict.fromkeys(("records", "record_peers"), ("pairmark/models/records",)),
-    **dict.fromkeys(("defaults", "gallery_search", "default_search", "rates"), ("pairmark/models",)),
+    **dict.fromkeys(
+        ("defaults", "gallery_search", "default_search", "rates", "fit_peers"), ("pairmark/models",)
+    ),
 }
 """Folders that a benchmark measures; all of the package where none are named."""
 

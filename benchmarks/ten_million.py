@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import binomtest
 
-from benchmarks.common import Claim, Preset, Result
+from benchmarks.common import Claim, Preset, Result, people
 from pairmark.models import MetricSimilarity
 from pairmark.models.core.search import TopRows
 from pairmark.service.galleries.cluster import WorkerSegment, release_pages, search
@@ -33,11 +33,9 @@ _ROUNDING = 1e-5
 """Of a cosine in float32, at most."""
 
 
-def people(number: int, n: int) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of a segment and the centres that they lie around."""
-    rng = np.random.default_rng([7, number])
-    centres = rng.standard_normal((-(-n // EACH), D), dtype=np.float32)
-    return np.repeat(centres, EACH, axis=0)[:n] + rng.standard_normal((n, D), dtype=np.float32), centres
+def segment_rows(number: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Rows of a whole segment, whose they are, and the centres that they lie around."""
+    return people(-(-SEGMENT_ROWS // EACH), EACH, D, seed=[7, number])
 
 
 def built(home: str, model: Any, number: int, n: int) -> WorkerSegment:
@@ -45,7 +43,7 @@ def built(home: str, model: Any, number: int, n: int) -> WorkerSegment:
     first = number * SEGMENT_ROWS
     names = [f"{item:08}" for item in range(first, first + n)]
     none: list[str | None] = [None] * n
-    seqs, (vectors, _) = np.arange(first + 1, first + n + 1), people(number, n)
+    seqs, vectors = np.arange(first + 1, first + n + 1), segment_rows(number)[0][:n]
     rows = StoredRows(seqs=seqs, ids=names, subjects=none, vectors=vectors, metadata=none)
     segment = make_segment(model, rows, low=first, high=first + n, as_of=0)
     state: Any = None
@@ -85,7 +83,7 @@ def run(preset: Preset) -> Result:
 
     n = ITEMS[preset]
     model = MetricSimilarity().fit(np.eye(4, D, dtype=np.float32), [0, 0, 1, 1])
-    rng, centres = np.random.default_rng(8), people(0, SEGMENT_ROWS)[1]
+    rng, centres = np.random.default_rng(8), segment_rows(0)[2]
     queries = centres[:N_QUERIES] + rng.standard_normal((N_QUERIES, D), dtype=np.float32)
     with (
         TemporaryDirectory(prefix="pairmark-bench-") as home,
@@ -163,7 +161,7 @@ def run(preset: Preset) -> Result:
             measured=right / N_QUERIES,
             holds=right == N_QUERIES,
         ),
-        Claim(what="GB of a worker", goal="at most 2", measured=1e-9 * memory, holds=memory <= MEMORY),
+        Claim.at_most("GB of a worker", 1e-9 * MEMORY, 1e-9 * memory),
     ]
     return Result(
         rows=[row], claims=claims, facts={"features": D, "k": K, "load_average": os.getloadavg()[0]}

@@ -8,7 +8,6 @@ the claim. Clients, server and whatever else runs share the machine's cores.
 import json
 import multiprocessing
 import os
-import sys
 import tempfile
 import threading
 import time
@@ -23,13 +22,12 @@ from benchmarks._served import (
     RAW,
     connected,
     environment_of,
-    people,
     read_answer,
     request_of,
     running_server,
     trained,
 )
-from benchmarks.common import Claim, Preset, Result
+from benchmarks.common import Claim, Preset, Result, people
 
 WIDTH = 64
 
@@ -39,7 +37,7 @@ def run(preset: Preset) -> Result:
     rounds, times = (3, 500) if preset == "quick" else (9, 2_000)
     random = np.random.default_rng(0)
     left, right = random.standard_normal((2, 100_000, WIDTH)).astype(np.float32)
-    X, y = people(60, 5, WIDTH)
+    X, y, _ = people(60, 5, WIDTH)
     rows: list[dict[str, Any]] = []
     claims = []
     with tempfile.TemporaryDirectory(prefix="pairmark-bench-") as folder:
@@ -71,8 +69,7 @@ def run(preset: Preset) -> Result:
                 ),
             ),
         }
-        serve = [sys.executable, "-m", "pairmark.service.cli", "serve", "--port"]
-        with running_server(serve, environment, "/readyz") as service:
+        with running_server(environment) as service:
             for name, (connections, request) in worst.items():
                 quiet: list[float] = []
                 busy: list[float] = []
