@@ -60,7 +60,7 @@ _FIRST_SHARE, _PROMISING, _MORE_PROMISING = 16, 96, 8
 ``k`` where that is more, and so many times as many in each turn after."""
 _TOP_DEPTH = 2
 """Of the tops of trees that bound ranks."""
-_MOST_AXES, _MOST_FEATURES, _LEAST_PAIRS = 8, 512, 100
+_MOST_AXES, _MOST_FEATURES, _LEAST_PAIRS = 32, 512, 100
 _LIMIT, _SHRINKAGE = 3.0, 0.5
 """Deviations that features are clipped at; how far the covariance within people is shrunk to its diagonal."""
 _LOOKED_AT = 10_000
@@ -118,7 +118,7 @@ class SimilarityBase(PairScorerMixin, BaseEstimator):
     Explicit pairs are all used, `n_pairs` plays no part; their weights
     with a relative precision of one in 2^30 of their sum. Each tree of a forest with ``bootstrap`` resamples them: as
     many as there are up to 10,000, and of more at least 10,000 and so many that a pair is drawn four times over all
-    trees. It sees eight discriminant axes of these pairs beside the features.
+    trees. It sees up to 32 discriminant axes of these pairs beside the features.
     """
 
     _missing = "below"
