@@ -276,7 +276,7 @@ GROUPS = Grouped(m=360)
 
 def test_the_rate_holds_within_each_group_that_has_enough_people() -> None:
     violations = {"group": 0, "whole": 0}
-    for seed in range(30):
+    for seed in range(12):
         drawn = GROUPS.draw(np.random.default_rng([3, seed]))
         given = {"units": drawn.units, "listing": "all"}
         grouped = operating_point(drawn.scores, drawn.same, 0.1, groups=GROUPS.names(drawn.units), **given)
@@ -288,8 +288,8 @@ def test_the_rate_holds_within_each_group_that_has_enough_people() -> None:
         violations["group"] += GROUPS.true_rate(grouped.threshold) > 0.1
         violations["whole"] += GROUPS.true_rate(plain.threshold) > 0.1
     # Each at most 1 in 20; without groups, people who look more alike than others are never noticed.
-    assert violations["group"] <= 4
-    assert violations["whole"] >= 25
+    assert violations["group"] <= 3
+    assert violations["whole"] >= 10
 
 
 def test_a_group_says_how_many_people_it_lacks() -> None:
@@ -343,12 +343,12 @@ def test_groups_that_say_nothing_clear_are_refused(change: dict, words: str) -> 
 def test_strangers_of_whom_some_are_there_twice_by_chance_only_make_the_threshold_stricter() -> None:
     world = Strangers(labeled=40, strangers=260, population=4_000)
     violations = 0
-    for seed in range(30):
+    for seed in range(15):
         drawn = world.draw(np.random.default_rng([4, seed]))
         point = operating_point(drawn.scores, drawn.same, 0.02, units=drawn.units, protocol="open-set")
         violations += world.true_rate(point.threshold) > 0.02
         assert point.tpr is not None
-    assert violations <= 4
+    assert violations <= 3
 
 
 def test_distances_given_as_scores_are_told() -> None:
