@@ -38,28 +38,6 @@ def cell_values(schema: Schema, left: Any, right: Any) -> tuple[dict[str, Any], 
     return one, other
 
 
-def explain_score(
-    comparators: Comparators, left: Any, right: Any, features: Float32, contributions: Float64, score: float
-) -> dict[str, Any]:
-    """Contributions by field, the largest first; see `RecordSimilarity.explain`."""
-    cells = cell_values(comparators.schema, left, right)
-    fields: dict[str, dict[str, Any]] = {}
-    for (field, feature), value, part in zip(comparators.features, features, contributions[:-1], strict=True):
-        entry = fields.setdefault(
-            field,
-            {"field": field, "left": cells[0].get(field), "right": cells[1].get(field), "contribution": 0.0,
-             "comparisons": {}},
-        )  # fmt: skip
-        entry["contribution"] += float(part)
-        if feature in _SHOWN and not np.isnan(value) and not (feature == "missing" and value == 0):
-            entry["comparisons"][feature] = round(float(value), 4)
-    return {
-        "score": score,
-        "base": float(contributions[-1]),
-        "fields": sorted(fields.values(), key=lambda entry: (-abs(entry["contribution"]), entry["field"])),
-    }
-
-
 BLOCK = 8_192
 """Pairs that are compared at a time: bounds the memory of their features."""
 _MOST_KEPT = 1 << 23
@@ -342,18 +320,17 @@ class RecordSimilarity(RecordScorer):
         random = self._random()
         prepared = self._comparators.fit(rows).prepare(rows)
         left, right, same = self._pairs_of_identities(prepared, codes, self.n_pairs, random)
-        self._learn(rows, prepared, (left, right), same, np.ones(same.size), random)
+        self._learn(prepared, (left, right), same, np.ones(same.size), random)
 
     def _learn_pairs(self, left: Records, right: Records, same: Bool, weight: Float64) -> None:
         both = np.concatenate([left, right])
         first, number = distinct_cells(both)
         prepared = self._comparators.fit(both[first]).prepare(both[first])
         sides = number[: len(left)], number[len(left) :]
-        self._learn(both[first], prepared, sides, same, weight / weight.mean(), self._random())
+        self._learn(prepared, sides, same, weight / weight.mean(), self._random())
 
     def _learn(
         self,
-        cells: Records,
         prepared: Prepared,
         sides: tuple[Int64, Int64],
         same: Bool,
@@ -363,15 +340,12 @@ class RecordSimilarity(RecordScorer):
         """Grow trees on pairs of rows, some of them a second time with whole columns blanked."""
         left, right = sides
         self._comparators.learn_patterns(prepared.missing[left], prepared.missing[right])
-        features, d = [self._comparators.compare(prepared, left, prepared, right)], cells.shape[1]
+        features, d = [self._comparators.compare(prepared, left, prepared, right)], prepared.missing.shape[1]
         again = random.permutation(left.size)[: int(BLANKED_SHARE * left.size) if d > 1 else 0]
         for part in np.array_split(again, N_PATTERNS):
-            lacked = random.permutation(d)[random.integers(1, max(d, 2)) :]
-            rows, number = np.unique([left[part], right[part]], return_inverse=True)
-            blanked = cells[rows]
-            blanked[:, lacked] = None
-            records, ends = self._comparators.prepare(blanked), number.reshape(2, -1)
-            features.append(self._comparators.compare(records, ends[0], records, ends[1]))
+            lacked = np.zeros(d, dtype=np.bool_)
+            lacked[random.permutation(d)[random.integers(1, max(d, 2)) :]] = True
+            features.append(self._comparators.without(features[0], prepared, left, right, part, lacked))
         order = np.concatenate([np.arange(left.size), again])
         data = np.concatenate(features), same[order], weight[order]
         self.trees_ = fit_trees(*data, self._settings, random, directions=self._comparators.directions)
@@ -490,8 +464,26 @@ class RecordSimilarity(RecordScorer):
         each with both cells and what was found comparing them. ``base`` and contributions add up to the score.
         """
         a, b, features = self._compared_pair(left, right)
-        return explain_score(self._comparators, a, b, features[0], self.trees_.contributions(features[0]),
-                         float(self._scores(features)[0]))  # fmt: skip
+        contributions, cells = self.trees_.contributions(features[0]), cell_values(self.schema_, a, b)
+        fields: dict[str, dict[str, Any]] = {}
+        for (field, feature), value, part in zip(
+            self._comparators.features, features[0], contributions[:-1], strict=True
+        ):
+            entry = fields.setdefault(
+                field,
+                {"field": field, "left": cells[0].get(field), "right": cells[1].get(field), "contribution": 0.0,
+                 "comparisons": {}},
+            )  # fmt: skip
+            entry["contribution"] += float(part)
+            if feature in _SHOWN and not np.isnan(value) and not (feature == "missing" and value == 0):
+                entry["comparisons"][feature] = round(float(value), 4)
+        return {
+            "score": float(self._scores(features)[0]),
+            "base": float(contributions[-1]),
+            "fields": sorted(
+                fields.values(), key=lambda entry: (-abs(entry["contribution"]), entry["field"])
+            ),
+        }
 
     def _scores(self, features: Float32) -> Float32:
         return self.trees_.score(features)
