@@ -141,10 +141,6 @@ class Comparators:
         }
 
     @property
-    def names(self) -> list[str]:
-        return [f"{field}: {feature}" for field, feature in self.features]
-
-    @property
     def directions(self) -> Float64:
         """(m,) 1 for features that are larger the more alike two cells are, -1 for those that are smaller; 0 for
         those of long texts and of all fields joined, where likeness may be chance."""

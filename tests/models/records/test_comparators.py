@@ -49,7 +49,7 @@ def records(rows: list[Any]) -> Records:
 def features(comparators: Comparators, left: Records, right: Records) -> dict[str, float]:
     zero = np.zeros(1, dtype=np.int64)
     values = comparators.compare(comparators.prepare(left), zero, comparators.prepare(right), zero)[0]
-    return dict(zip(comparators.names, values.tolist(), strict=True))
+    return dict(zip(map(": ".join, comparators.features), values.tolist(), strict=True))
 
 
 def titles(*texts: str) -> Comparators:
@@ -147,7 +147,7 @@ class TestPairs:
         cells = np.array([[f"{start}one"], [f"{start}two"], [f"{start}one"]], dtype=object)
         comparators, sides = titles("word", "one"), np.array([[0, 0, 0], [1, 2, 0]])
         prepared = comparators.prepare(cells)
-        place = comparators.names.index("title: level")
+        place = comparators.features.index(("title", "level"))
         assert comparators.compare(prepared, sides[0], prepared, sides[1])[:, place].tolist() == [3, 4, 4]
         for number, expected in enumerate([3, 4, 4]):
             alone = comparators.compare(prepared, sides[0, :1], prepared, sides[1, number : number + 1])
@@ -156,7 +156,7 @@ class TestPairs:
     def test_no_pairs_have_no_features(self) -> None:
         comparators = Comparators(SCHEMA).fit(records([(None,) * 7]))
         prepared, nobody = comparators.prepare(records([(None,) * 7])), np.empty(0, dtype=np.int64)
-        assert comparators.compare(prepared, nobody, prepared, nobody).shape == (0, len(comparators.names))
+        assert comparators.compare(prepared, nobody, prepared, nobody).shape == (0, len(comparators.features))
 
     def test_what_one_side_lacks_often_is_read_on_the_other(self) -> None:
         cells = records(
@@ -167,10 +167,19 @@ class TestPairs:
         blanked = comparators.compare(prepared, left, prepared, right)
         comparators.learn_patterns(prepared.missing[left], prepared.missing[right])
         often = dict(
-            zip(comparators.names, comparators.compare(prepared, left, prepared, right)[0], strict=True)
+            zip(
+                map(": ".join, comparators.features),
+                comparators.compare(prepared, left, prepared, right)[0],
+                strict=True,
+            )
         )
         assert (often["notes: missing"], often["all fields: tokens, lower share"]) == (1, 1)
-        assert dict(zip(comparators.names, blanked[0], strict=True))["all fields: tokens, lower share"] < 1
+        assert (
+            dict(zip(map(": ".join, comparators.features), blanked[0], strict=True))[
+                "all fields: tokens, lower share"
+            ]
+            < 1
+        )
         swapped = comparators.compare(prepared, right, prepared, left)[0]
         assert swapped.tolist() == pytest.approx(list(often.values()), nan_ok=True)
 

@@ -223,7 +223,7 @@ def test_learners_have_the_levels_of_links(kind):
     ]
     one, other = (comparators.fit(np.concatenate(sides)).prepare(side) for side in sides)
     rows = np.arange(len(pairs))
-    levels = comparators.compare(one, rows, other, rows)[:, comparators.names.index("column: level")]
+    levels = comparators.compare(one, rows, other, rows)[:, comparators.features.index(("column", "level"))]
     odd = [
         (pair, level, got)
         for pair, (level,), got in zip(pairs, expected, levels.tolist(), strict=True)
