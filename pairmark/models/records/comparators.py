@@ -156,8 +156,9 @@ class Comparators:
         """Learn how rare tokens are."""
         cells, n = self._cells(records), len(records)
         rows = np.repeat(np.arange(cells.starts.size - 1), np.diff(cells.row_tokens)) % n
-        once_a_row = np.unique(np.stack([cells.hashes, rows], axis=1), axis=0)
-        hashes, counts = np.unique(once_a_row[:, 0], return_counts=True)
+        hashes, numbers = np.unique(cells.hashes, return_inverse=True)
+        # Once a row, however often it has the token.
+        counts = np.bincount(np.unique(numbers * n + rows) // n, minlength=hashes.size)
         is_common = counts >= _SEEN_TWICE
         # A token that no training record has is held to be as rare as one that a single record has.
         weights = np.log((1 + n) / (1 + np.append(counts[is_common], 1)))

@@ -40,13 +40,11 @@ class Postings(NamedTuple):
     @classmethod
     def of(cls, keys: Int64, rows: NDArray[np.int32]) -> "Postings":
         """Each row once a key, from (k,) keys and the row that has each."""
-        order = np.lexsort((rows, keys))
-        keys, rows = keys[order], rows[order]
-        is_first = np.ones(keys.size, dtype=np.bool_)
-        is_first[1:] = (keys[1:] != keys[:-1]) | (rows[1:] != rows[:-1])
-        rows = rows[is_first]
-        distinct, counts = np.unique(keys[is_first], return_counts=True)
-        return cls(distinct, np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), rows)
+        distinct, numbers = np.unique(keys, return_inverse=True)
+        n = int(rows.max(initial=-1)) + 1
+        codes = distinct_codes(numbers * n + rows)
+        starts = np.searchsorted(codes, np.arange(distinct.size + 1) * n)
+        return cls(distinct, starts, np.asarray(codes % max(n, 1), dtype=np.int32))
 
 
 def keys_of(comparators: Comparators, records: Prepared) -> tuple[Int64, NDArray[np.int32]]:
