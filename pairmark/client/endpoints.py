@@ -27,7 +27,7 @@ from pairmark.client.transport import (
     without_none,
 )
 from pairmark.schemas.base import Answer
-from pairmark.schemas.datasets import DatasetOut, DatasetRequest, ReadingRequest
+from pairmark.schemas.datasets import DatasetOut, DatasetRequest, InspectionOut, ReadingRequest
 from pairmark.schemas.jobs import JobOut, JobRequest
 from pairmark.schemas.links import LinkOut, LinksOut
 from pairmark.schemas.models import AliasOut, CalibrationOut, EvaluationOut, ModelOut, VersionOut
@@ -108,12 +108,12 @@ class Service(ScoringCalls):
         right_file: File | None = None,
         progress: Progress | None = None,
         **options: Any,
-    ) -> Answer:
+    ) -> InspectionOut:
         """What would be read of a file, without keeping it: columns and roles (inferred where not named), rows,
         identities, and the smallest false positive rate that they could promise; ``options`` are those of
         `add_dataset`."""
         form = members_of(ReadingRequest, options)
-        return Answer.from_json(
+        return InspectionOut.from_json(
             await self._upload(
                 "/datasets/inspect", form, progress, file=file, pairs=pairs, right_file=right_file
             )

@@ -507,6 +507,14 @@ def test_options_without_their_table_or_file_are_refused_and_pairs_are_text_of_a
         (["--frequencies", none], "--frequencies: there is no file"),
     ):
         assert said in refused(tmp_path / "home", file, *words)
+    # What is read is never written over, and two outputs are two files.
+    before, twice = file.read_bytes(), tmp_path / "twice.csv"
+    (tmp_path / "alias.csv").symlink_to(file)
+    for words in (
+        ["-o", file], ["--merged", tmp_path / "alias.csv"], ["-o", twice, "--entities", twice]
+    ):  # fmt: skip
+        assert "expected a file of its own" in refused(tmp_path / "home", file, *words)
+    assert (file.read_bytes(), twice.exists()) == (before, False)
     pairs = tmp_path / "pairs.csv"
     pairs.write_text("left;right\nr1;r2\n", encoding="utf-16")
     assert refused(tmp_path / "home", file, "--truth", pairs) == ""

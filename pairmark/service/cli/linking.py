@@ -225,6 +225,8 @@ def link(
         if truth is not None and is_file(truth):
             truth = str(_file(truth, folder, "--truth"))
         frequency_files = dict(_frequencies_of(frequency, folder) for frequency in frequencies or ())
+        known = [Path(truth)] if truth is not None and is_file(truth) else []
+        _check_written({file.resolve() for file in [*files, *frequency_files.values(), *known]}, paths)
         request = schemas.LinksRequest(
             tables=numbered,
             unique=[numbered[tables.index(table)] for table in unique] if unique else None,
@@ -396,6 +398,17 @@ def _path_of(target: str, name: str, folder: Path) -> Path:
         wrong = "is a folder" if path.is_dir() else "there is no such folder"
         raise typer.BadParameter(f"{path}: {wrong}", param_hint=f"--{name}")
     return path
+
+
+def _check_written(taken: set[Path], paths: dict[str, Path]) -> None:
+    """Refuse to write over what is read, and two outputs into one file."""
+    for name, path in paths.items():
+        if path.resolve() in taken:
+            raise typer.BadParameter(
+                f"{path}: this command reads or writes it already; expected a file of its own",
+                param_hint=f"--{name}",
+            )
+        taken.add(path.resolve())
 
 
 def _file(table: str, folder: Path, argument: str = "TABLE") -> Path:
