@@ -41,6 +41,15 @@ def test_it_shows_models_with_their_promise(digits_deployment: RunningServer) ->
         assert "similarity-forest" in text
 
 
+def test_it_shows_a_model_at_the_rate_that_it_was_trained_for(digits_deployment: RunningServer) -> None:
+    evaluation = {"n_pairs": 20_000, "target_fpr": 0.3}
+    digits_deployment.train(
+        learner="metric", dataset="digits", model="for-30", evaluation=evaluation, promote=False
+    )
+    page = answered(digits_deployment.http.get("/console/models/for-30", headers=HTML))
+    assert "Stays below 30 % false matches" in words(page.text)
+
+
 @pytest.mark.parametrize("path", PAGES)
 def test_nothing_comes_from_elsewhere_and_nothing_is_inline(
     digits_deployment: RunningServer, path: str

@@ -125,27 +125,30 @@ class Api:
 
 
 HEADLINE_FPR = 0.01
-"""The rate that people look at first."""
+"""The rate that people look at first, where training named none."""
 
 
 async def promise(api: Api, version: dict[str, Any]) -> dict[str, Any] | None:
-    """What a version that decides answers at the headline rate, or at the smallest it can guarantee; None of others.
+    """What a version that decides answers at the rate it was trained for, or at the smallest it can guarantee; None of
+    others.
 
-    ``point`` : the operating point; None where there is none. ``refusal`` : why the headline rate cannot be guaranteed.
+    ``fpr`` : the rate. ``point`` : the operating point; None where there is none. ``refusal`` : why the rate cannot be
+    guaranteed.
     """
+    fpr = version["lineage"].get("evaluation", {}).get("target_fpr") or HEADLINE_FPR
     if "match" not in version["capabilities"]:
         return None
     if version["calibration_id"] is None:
-        return {"point": None, "refusal": "it has no calibration, so it cannot decide"}
+        return {"fpr": fpr, "point": None, "refusal": "it has no calibration, so it cannot decide"}
     path = f"/models/{version['model']}/versions/{version['version']}/operating-point"
-    answer = await api.get(path, fpr=HEADLINE_FPR)
+    answer = await api.get(path, fpr=fpr)
     if answer.ok:
-        return {"point": answer.data, "refusal": None}
+        return {"fpr": fpr, "point": answer.data, "refusal": None}
     problem = answer.data or {}
     by_method = problem.get("smallest_fpr") or {}
     smallest = by_method.get("finite-sample") or min(filter(None, by_method.values()), default=None)
     point = None if smallest is None else (await api.get(path, fpr=askable(smallest))).body
-    return {"point": point, "refusal": problem.get("detail", "no operating point could be read")}
+    return {"fpr": fpr, "point": point, "refusal": problem.get("detail", "no operating point could be read")}
 
 
 HEADERS = {
@@ -246,8 +249,8 @@ def percent(rate: float, digits: int = 3) -> str:
 
 
 def brief(text: str) -> str:
-    """Text whose ids of 32 digits or more are cut to 8, so that a table fits the screen."""
-    return re.sub(r"[0-9a-f]{32,}", lambda digits: f"{digits[0][:8]}\u2026", str(text))
+    """Text whose ids of 24 digits or more are cut to 8, so that a table fits the screen."""
+    return re.sub(r"[0-9a-f]{24,}", lambda digits: f"{digits[0][:8]}\u2026", str(text))
 
 
 def size(n_bytes: float) -> str:

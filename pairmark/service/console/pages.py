@@ -18,12 +18,12 @@ from pairmark.service.api.routing import GuardedRoute, needs
 from pairmark.service.api.services import InServices, may
 from pairmark.service.console.frame import (
     HEADERS,
-    HEADLINE_FPR,
     HERE,
     Api,
     CursorQuery,
     listing,
     page,
+    percent,
     promise,
     sign_in,
 )
@@ -142,8 +142,8 @@ def _attention(
             note("warn", "no guarantee", f"{name}: {point['meaning']}", href)
         else:
             words = (
-                f"{name} cannot guarantee {100 * HEADLINE_FPR:.3g}\u00a0%: its calibration supports "
-                f"{100 * point['fpr']:.3g}\u00a0% and above."
+                f"{name} cannot guarantee {percent(promise_of_version['fpr'])}: its calibration supports "
+                f"{percent(point['fpr'])} and above."
             )
             note("warn", "few people", words, href)
     for job in recent:
@@ -152,7 +152,7 @@ def _attention(
             note("bad", "job failed", f"{job['model']}: {detail}", f"/console/jobs/{job['id']}")
     for model in models if trains else []:
         if not model["aliases"] and len(notes) < 20:
-            words = f"{model['name']} has {model['latest_version']} version(s) and none in production."
+            words = f"{model['name']} has no version in production."
             note("warn", "not serving", words, f"/console/models/{model['name']}")
     return sorted(notes, key=lambda entry: entry["level"] != "bad")[:8]
 
