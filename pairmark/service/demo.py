@@ -20,6 +20,7 @@ import numpy as np
 from sklearn.datasets import load_digits
 
 from pairmark.client import Client, ClientError, InsufficientCalibration
+from pairmark.service.api.docs import GUIDE
 from pairmark.service.cli.output import progress_bar
 from pairmark.service.settings import Settings
 
@@ -169,7 +170,8 @@ def _show(client: Client, url: str, left: list[int], rights: list[list[int]], *,
             f"{point['protocol']}, {point['n_units']} samples)"
         )
         print("operating point: " + json.dumps(point))
-    print(f"\nConsole: {url}/   Endpoints: {url}/docs   Guide: {url}/guide/")
+    guide = f"   Guide: {url}/guide/" if GUIDE.is_dir() else ""
+    print(f"\nConsole: {url}/   Endpoints: {url}/docs{guide}")
     print(
         f"Next: move the slider at {url}/console/models/{NAME}, or train on your own data as README.md shows.",
         flush=True,
