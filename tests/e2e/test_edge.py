@@ -17,7 +17,7 @@ import numpy as np
 import psutil
 import pytest
 
-from tests.serving import PATIENCE_S, RunningServer, Serve, answered, parquet, serving
+from tests.serving import PATIENCE_S, RunningServer, Serve, answered, parquet, serving, until
 
 BOUNDS = {
     "PAIRMARK_MAX_BODY_BYTES": "100000",
@@ -101,7 +101,7 @@ def test_a_body_that_never_comes_is_given_up(bounded: RunningServer) -> None:
         said = heard(bounded, head(5_000, path, kind=kind), begun)
         assert said.startswith(b"HTTP/1.1 408"), (path, said)
         assert b"/problems/request-timeout" in said
-        assert 1.0 < time.monotonic() - started < 8.0
+        assert time.monotonic() - started > 1.0
 
 
 @pytest.mark.parametrize(
@@ -144,9 +144,8 @@ def test_logs_hold_requests_and_no_vectors(bounded: RunningServer) -> None:
         "/similarity", json={"left": [SECRET], "right": [SECRET]}, headers={"x-request-id": "looked-for"}
     )
     bounded.http.post("/similarity", json={"left": [SECRET, "x"], "right": [SECRET]})
-    deadline = time.monotonic() + 120
-    while "looked-for" not in (text := bounded.log.read_text()):
-        assert time.monotonic() < deadline
+    until(lambda: "looked-for" in bounded.log.read_text(), "the request is logged")
+    text = bounded.log.read_text()
     lines = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
     (line,) = [line for line in lines if line.get("request_id") == "looked-for"]
     assert (line["method"], line["route"], line["status"]) == ("POST", "/similarity", 404)

@@ -7,7 +7,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -99,10 +98,7 @@ def test_beyond_loopback_every_request_needs_the_key(environment: dict[str, str]
     assert httpx.get(f"{url}/models", timeout=PATIENCE_S).status_code == 401
     assert httpx.get(f"{url}/models", headers={"X-API-Key": key}, timeout=PATIENCE_S).status_code == 200
     assert httpx.get(f"{url}/healthz", timeout=PATIENCE_S).status_code == 200
-    until_ready = time.monotonic() + PATIENCE_S
-    while httpx.get(f"{url}/readyz", timeout=PATIENCE_S).status_code != 200:
-        assert time.monotonic() < until_ready
-        time.sleep(0.5)
+    until(lambda: httpx.get(f"{url}/readyz", timeout=PATIENCE_S).status_code == 200, "it is ready")
 
 
 def test_a_taken_port_is_said_plainly(environment: dict[str, str]) -> None:

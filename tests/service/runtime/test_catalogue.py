@@ -39,6 +39,7 @@ from pairmark.service.runtime.versions import WINDOW, InputWatch, LoadedVersion,
 from pairmark.service.tables import AliasRow, CalibrationRow, ModelRow, ModelVersion
 from tests.models.pair_worlds import COLUMNS, CellScorer, record_people
 from tests.service.conftest import Deployment
+from tests.serving import until
 
 
 def add_model(
@@ -464,10 +465,11 @@ def test_a_restart_forgets_no_choice_and_whose_it_is(database: Database) -> None
     before.close()
     after = Patterns(OperatingPoints(lambda calibration_id: LoadedCalibration(made, None)), used)
     after.prepare(SCORER, REQUEST)
-    deadline = time.monotonic() + 60
     for choice in (quiet, *many[2:]):
-        while after.find(SCORER, "", point, choice, may_work=False) is None:
-            assert time.monotonic() < deadline, "it was forgotten"
+        until(
+            lambda choice=choice: after.find(SCORER, "", point, choice, may_work=False) is not None,
+            "it is found again",
+        )
     assert after.find(SCORER, "", point, many[0], may_work=False) is None, "it was let go of"
     # The share of the one who asks for many is taken as it was.
     after.find(SCORER, "tenant busy", point, many[0])
