@@ -120,6 +120,13 @@ class PreconditionFailed(PairmarkError, slug="precondition-failed"):
 class RateLimited(PairmarkError, slug="rate-limited"):
     """Too many requests."""
 
+    def __init__(
+        self, detail: str | None = None, *, spent: tuple[str, int] | None = None, **facts: Any
+    ) -> None:
+        super().__init__(detail, **facts)
+        self.spent = spent
+        """Name and size of the share of which nothing remains, for the ``RateLimit`` fields of the answer."""
+
 
 class Unauthenticated(PairmarkError, slug="unauthenticated"):
     """A valid API key is required."""

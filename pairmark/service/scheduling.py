@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar, copy_context
-from functools import lru_cache
+from functools import lru_cache, partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self, TypeVar
@@ -27,10 +27,11 @@ from pairmark.service.errors import RateLimited, TooLarge
 
 OWNERS = 4
 """So many owners may take all of their slots at once."""
-BEGUN_AT_ONCE = 2
-"""So many short requests of one owner begin in one pass of the event loop."""
+BEGUN_AT_ONCE = 8
+"""So many requests of one owner begin in one pass of the event loop, of `LIGHT_BYTES` each: about a millisecond's
+work. A longer one counts for several."""
+LIGHT_BYTES = 8 * 1024
 _OWNER: ContextVar[str] = ContextVar("pairmark_owner", default="")
-_LIMITS: ContextVar[list[tuple[str, int]] | None] = ContextVar("pairmark_limits", default=None)
 
 
 def current_owner() -> str:
@@ -41,20 +42,6 @@ def current_owner() -> str:
 def set_owner(owner: str) -> None:
     """Do what follows in this task in the name of ``owner``."""
     _OWNER.set(owner)
-
-
-def noting_limits() -> list[tuple[str, int]]:
-    """The list that `note_limit` fills in this task and what it starts: name and limit."""
-    limits: list[tuple[str, int]] = []
-    _LIMITS.set(limits)
-    return limits
-
-
-def note_limit(name: str, limit: int) -> None:
-    """Have the answer state a limit of which nothing remains."""
-    limits = _LIMITS.get()
-    if limits is not None:
-        limits.append((name, limit))
 
 
 class Slots:
@@ -71,8 +58,7 @@ class Slots:
         # Threads of the event loop and of handlers come here; the look and the count are one step.
         with self._lock:
             if self._taken[owner] >= self.limit or self._taken.total() >= OWNERS * self.limit:
-                note_limit(self._name, self.limit)
-                raise RateLimited(f"{self.limit} {self._refusal}")
+                raise RateLimited(f"{self.limit} {self._refusal}", spent=(self._name, self.limit))
             self._taken[owner] += 1
 
     def leave(self, owner: str) -> None:
@@ -102,20 +88,22 @@ class Turns:
     """
 
     def __init__(self) -> None:
-        self._begun: Counter[str] = Counter()
-        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
+        self._begun: dict[str, int] = {}
+        self._waiting: dict[str, deque[tuple[asyncio.Future[None], int]]] = {}
         self._is_due = False
 
-    def begin(self, owner: str) -> asyncio.Future[None] | None:
+    def begin(self, owner: str, n_bytes: int = 0) -> asyncio.Future[None] | None:
         """What a request of the owner has to wait for until it is its turn; None: it is now."""
-        self._begun[owner] += 1
-        # The loop calls `_pass` once all that have arrived were looked at. Where nobody begins as many, it need not.
-        if self._begun[owner] == BEGUN_AT_ONCE and not self._is_due:
-            self._call_pass()
-        if self._begun[owner] <= BEGUN_AT_ONCE:
+        begun, weight = self._begun.get(owner, 0), 1 + n_bytes // LIGHT_BYTES
+        if begun < BEGUN_AT_ONCE:
+            self._begun[owner] = begun + weight
+            # The loop calls `_pass` once all that have arrived were looked at. Where nobody begins as many, it need
+            # not.
+            if begun + weight >= BEGUN_AT_ONCE and not self._is_due:
+                self._call_pass()
             return None
         turn = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(owner, deque()).append(turn)
+        self._waiting.setdefault(owner, deque()).append((turn, weight))
         return turn
 
     def _call_pass(self) -> None:
@@ -126,10 +114,12 @@ class Turns:
         self._is_due = False
         self._begun.clear()
         for owner, waiting in list(self._waiting.items()):
-            for _ in range(min(BEGUN_AT_ONCE, len(waiting))):
-                turn = waiting.popleft()
+            begun = 0
+            while waiting and begun < BEGUN_AT_ONCE:
+                turn, weight = waiting.popleft()
                 if not turn.done():
                     turn.set_result(None)
+                    begun += weight
             # Who comes while others wait stands behind them.
             self._begun[owner] = BEGUN_AT_ONCE
             if not waiting:
@@ -243,39 +233,41 @@ class RequestWork:
     really ended.
     """
 
-    __slots__ = ("_has_place", "_owner", "_places", "_running")
+    __slots__ = ("_owner", "_places", "_running")
 
     def __init__(self, places: Places) -> None:
-        self._places, self._owner, self._has_place = places, current_owner(), False
+        self._places = places
+        self._owner: str | None = None
+        """Whose place is taken; None: none is."""
         self._running: Future[Any] | None = None
 
     def take(self) -> None:
         """Take a place, where there is none yet. `RateLimited` when all are taken."""
-        if self._has_place:
-            return
-        self._places.slots.take(self._owner)
-        self._has_place = True
-        BATCHES.inc()
+        if self._owner is None:
+            owner = current_owner()
+            self._places.slots.take(owner)
+            self._owner = owner
+            BATCHES.inc()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if not self._has_place:
+        if self._owner is None:
             return
         if self._running is None:
-            self._leave()
+            self._leave(self._owner)
         else:
             # The client gave up or time ran out, but a thread cannot be stopped: the place is free when it ends.
-            self._running.add_done_callback(self._leave)
+            self._running.add_done_callback(partial(self._leave, self._owner))
 
-    def _leave(self, _: object = None) -> None:
+    def _leave(self, owner: str, _: object = None) -> None:
         BATCHES.dec()
-        self._places.slots.leave(self._owner)
+        self._places.slots.leave(owner)
 
     async def run(self, seconds: float, work: Callable[[], T]) -> T:
         """Do the work, which takes about ``seconds``. `RateLimited` when it is long and every place is taken."""
-        if not self._has_place:
+        if self._owner is None:
             if seconds <= SHORT_S:
                 return work()
             if seconds <= MODERATE_S:

@@ -187,7 +187,7 @@ WATCHED: dict[str, tuple[Row, ...]] = {
         (
             "short requests of other owners come between those of one",
             "pairmark/service/scheduling.py",
-            r"if self\._begun\[owner\] <= BEGUN_AT_ONCE:",
+            r"if begun < BEGUN_AT_ONCE:",
             "if True:",
         ),
     ),
@@ -273,9 +273,9 @@ WATCHED: dict[str, tuple[Row, ...]] = {
         ),
         (
             "match is score > threshold, strictly",
-            "pairmark/service/runtime",
-            r"\(scores > upper\)",
-            "(scores >= upper)",
+            "pairmark/service/scoring",
+            r"\(scored\.scores > upper\)",
+            "(scored.scores >= upper)",
         ),
         (
             "no client by itself takes the others' guarantee away",

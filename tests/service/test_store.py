@@ -211,6 +211,7 @@ def point_of(deployment: Deployment, version: int, rate: Rate) -> dict[str, Any]
     runtime = Runtime(deployment.store, deployment.db, deployment.settings)
 
     async def ask() -> dict[str, Any]:
+        await runtime.catalogue.refreshed()
         served = await runtime.version_for(f"faces:{version}", "similarity")
         return (await runtime.operating_point(served, rate, shows_scores=True)).public
 

@@ -17,7 +17,7 @@ from pairmark.service.app import TRUSTED, create_app, embedded_transport
 from pairmark.service.blobs import open_blobs
 from pairmark.service.db import Database
 from pairmark.service.keys import Grants, Keys
-from pairmark.service.scheduling import BEGUN_AT_ONCE, Turns
+from pairmark.service.scheduling import BEGUN_AT_ONCE, LIGHT_BYTES, Turns
 from pairmark.service.settings import Settings
 from tests.service.conftest import Deployment, people
 from tests.serving import PATIENCE_S, answered
@@ -250,18 +250,22 @@ def test_a_key_sees_below_its_tenant_and_nothing_beside_it() -> None:
     assert grants.allows("score", "acme/x")
 
 
-def test_a_request_stands_behind_few_of_another_owner_and_none_is_lost() -> None:
+@pytest.mark.parametrize(
+    ("n_bytes", "most"), [(0, 2 * BEGUN_AT_ONCE), (BEGUN_AT_ONCE * LIGHT_BYTES, 2)], ids=["light", "heavy"]
+)
+def test_a_request_stands_behind_few_of_another_owner_and_none_is_lost(n_bytes: int, most: int) -> None:
     began: list[str] = []
+    n = 4 * BEGUN_AT_ONCE
 
     async def answer(turns: Turns, owner: str, name: str) -> None:
-        if (turn := turns.begin(owner)) is not None:
+        if (turn := turns.begin(owner, n_bytes)) is not None:
             await turn
         began.append(name)
 
     async def run() -> None:
         turns = Turns()
-        flood = [asyncio.create_task(answer(turns, "a", f"a{at}")) for at in range(20)]
-        gone = flood[6]
+        flood = [asyncio.create_task(answer(turns, "a", f"a{at}")) for at in range(n)]
+        gone = flood[n // 2]
         await asyncio.sleep(0)
         gone.cancel()
         await asyncio.gather(asyncio.create_task(answer(turns, "b", "b")), *flood, return_exceptions=True)
@@ -270,8 +274,8 @@ def test_a_request_stands_behind_few_of_another_owner_and_none_is_lost() -> None
         await asyncio.wait_for(answer(turns, "a", "later"), 5)
 
     asyncio.run(run())
-    assert began.index("b") <= 2 * BEGUN_AT_ONCE
+    assert began.index("b") <= most
     assert [name for name in began if name != "b"] == [
-        *(f"a{at}" for at in range(20) if at != 6),
+        *(f"a{at}" for at in range(n) if at != n // 2),
         "later",
     ]

@@ -127,10 +127,11 @@ def state_digest(facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, 
 
 def seal_array(array: Any) -> Any:
     """A read-only plain view: kernels then meet one kind of array, whether it was made here or mapped."""
-    if issparse(array):
+    # Of an array the class says it at once: most rows are arrays.
+    if not isinstance(array, np.ndarray) and issparse(array):
         return array
     view = np.asarray(array).view()
-    view.flags.writeable = False
+    view.setflags(write=False)
     return view
 
 

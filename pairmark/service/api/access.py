@@ -1,19 +1,24 @@
-"""Who may ask what: keys, sessions of the console, and this machine while there is no key."""
+"""Who may ask what, and send how much: keys, sessions of the console, this machine while there is no key, and bounds of
+bodies."""
 
+import asyncio
 import hmac
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Literal
 
 from starlette.requests import cookie_parser
-from starlette.types import Scope
+from starlette.types import Message, Receive, Scope
 
 from pairmark.schemas.admin import Level
+from pairmark.service.api.problems import SlowBody
 from pairmark.service.api.services import Services
 from pairmark.service.errors import (
     Forbidden,
     PairmarkError,
+    TooLarge,
     Unauthenticated,
     UnknownDataset,
     UnknownGallery,
@@ -23,6 +28,7 @@ from pairmark.service.keys import ActiveKey, ActiveSession
 from pairmark.service.names import check_prefix, host_name, is_loopback, name_of
 from pairmark.service.runtime.catalogue import CatalogueView
 from pairmark.service.scheduling import limit_of, set_owner
+from pairmark.service.settings import Settings
 
 COOKIE: Final = "pairmark_session"
 READING: Final = frozenset({"GET", "HEAD"})
@@ -134,14 +140,16 @@ async def admit(
     services: Services, scope: Scope, needed: Access, path: Mapping[str, str], level: Level
 ) -> None:
     """Let a request in, and note in its scope who asks; the errors say what is lacking."""
-    settings = services.settings
-    if scope.get("pairmark.trusted"):
+    settings, is_local = services.settings, scope.get("pairmark.trusted", False)
+    if is_local:
         scope["pairmark.caller"] = "local"
-        return
     if needed == "open" or (needed == "metrics" and settings.metrics_public):
         return
     catalogue = services.runtime.catalogue
+    # The one look of a request at how old the view is.
     view = await catalogue.refreshed()
+    if is_local:
+        return
     headers: dict[bytes, bytes] = scope["pairmark.fields"]
     credential = shown_key(headers)
     if credential is None and not view.locked:
@@ -203,3 +211,93 @@ def _admit_without_key(client: str | None, *peer: bytes | None) -> None:
         )
     if from_elsewhere(headers):
         raise Forbidden("without an API key, web pages of other sites are not served; make a key")
+
+
+_MOST_MARKS: Final = 50_000
+"""Brackets, braces and commas of a JSON body that the framework reads, at most."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BodyLimits:
+    """What bounds a request.
+
+    Attributes
+    ----------
+    json : the setting with the most bytes of a JSON body. other : of a body of another type.
+    instead : what takes more than a JSON body may hold, for the refusal.
+    timed : the whole takes at most `request_timeout_s`; else each piece of the body must come in time.
+    """
+
+    json: str = "max_control_bytes"
+    other: str = "max_control_bytes"
+    instead: str = "send less at a time"
+    timed: bool = True
+
+
+CONTROL: Final = BodyLimits()
+BULK: Final = BodyLimits(json="max_json_bytes", other="max_json_bytes")
+LONG: Final = BodyLimits(timed=False)
+UPLOAD: Final = BodyLimits(other="max_upload_bytes", timed=False)
+ITEMS: Final = BodyLimits(
+    json="max_json_bytes",
+    other="max_upload_bytes",
+    timed=False,
+    instead="send items as CSV, Parquet or npz",
+)
+TABLE: Final = BodyLimits(
+    json="max_json_bytes",
+    other="max_json_bytes",
+    instead="send the rows as a CSV or Parquet file, in a form with `file`",
+)
+VECTORS: Final = BodyLimits(
+    json="max_json_bytes",
+    other="max_body_bytes",
+    instead="send application/octet-stream or application/x-npz, or batches of records",
+)
+
+
+def bounded_receive(
+    scope: Scope, receive: Receive, settings: Settings, limits: BodyLimits, limit: int, counts_marks: bool
+) -> Receive:
+    """Reads a body within its bounds: bytes, marks of JSON, and the time of each piece of what may take long."""
+    size = marks = 0
+    began = time.monotonic()
+
+    async def next_in_time() -> Message:
+        # Long uploads may take long, but each piece must come in time, and all of them at some rate.
+        patience = settings.request_timeout_s
+        most = began + patience + size / settings.min_upload_bytes_per_s - time.monotonic()
+        try:
+            async with asyncio.timeout(max(0.0, min(most, patience))):
+                return await receive()
+        except TimeoutError:
+            raise SlowBody(
+                f"the body arrives too slowly: no piece for {patience:g} s, or less than "
+                f"{settings.min_upload_bytes_per_s:g} bytes a second"
+            ) from None
+
+    async def next_piece() -> Message:
+        nonlocal size, marks
+        is_free = limits.timed or scope.get("pairmark.body_read")
+        message = await receive() if is_free else await next_in_time()
+        piece = message.get("body", b"")
+        size += len(piece)
+        if size > limit:
+            raise too_large(f"more than {limit}", limit, limits.instead)
+        if counts_marks:
+            # Each may become an object and be validated, all of them while nobody else is answered.
+            marks += piece.count(b"[") + piece.count(b"{") + piece.count(b",")
+            if marks > _MOST_MARKS:
+                raise TooLarge(
+                    f"the body has more than {_MOST_MARKS} lists, objects and commas; {limits.instead}",
+                    limit=_MOST_MARKS,
+                )
+        if not message.get("more_body", False):
+            scope["pairmark.body_read"] = True
+        return message
+
+    return next_piece
+
+
+def too_large(size: str, limit: int, instead: str) -> TooLarge:
+    return TooLarge(f"the body has {size} bytes; at most {limit} are taken here: {instead}", limit=limit)

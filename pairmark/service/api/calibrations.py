@@ -14,16 +14,8 @@ from pairmark.schemas.models import (
     ScoresOptions,
     ScoresRequest,
 )
-from pairmark.service.api.routing import (
-    FORM,
-    JSON,
-    TABLE,
-    Call,
-    GuardedRoute,
-    Paging,
-    PlainRoute,
-    needs,
-)
+from pairmark.service.api.access import TABLE
+from pairmark.service.api.routing import JSON, Call, GuardedRoute, Paging, PlainRoute, needs
 from pairmark.service.api.services import InServices, check_may, names_of
 from pairmark.service.datasets.lists import TableForm
 from pairmark.service.errors import InvalidInput, UnknownCalibration
@@ -74,7 +66,6 @@ async def add_calibration(call: Call) -> Response:
     `right_unit`. The same rows give the same calibration.
     """
     services = call.services
-    call.media(JSON, FORM)
     request = await call.parsed(lambda body: parse_lists(ScoresRequest, body, SCORES_LISTS, ScoresOptions))
     check_may(call, "train", request.name, unknown=UnknownCalibration)
     calibration = await call.work.run(

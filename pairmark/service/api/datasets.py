@@ -11,7 +11,8 @@ from pydantic import Field, ValidationError
 
 from pairmark.schemas.base import ROW_LIST, Page, QueryModel
 from pairmark.schemas.datasets import DatasetOut, DatasetRequest, InspectionOut, RowsOut
-from pairmark.service.api.routing import UPLOAD, GuardedRoute, Paging, needs
+from pairmark.service.api.access import UPLOAD
+from pairmark.service.api.routing import GuardedRoute, Paging, needs
 from pairmark.service.api.services import InServices, check_may, names_of
 from pairmark.service.errors import UnknownDataset
 

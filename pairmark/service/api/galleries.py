@@ -28,19 +28,9 @@ from pairmark.schemas.galleries import (
     VerifyOut,
     VerifyParameters,
 )
+from pairmark.service.api.access import ITEMS, VECTORS
 from pairmark.service.api.metrics import SEARCHED
-from pairmark.service.api.routing import (
-    ITEMS,
-    JSON,
-    VECTORS,
-    Call,
-    GuardedRoute,
-    JsonAnswer,
-    PageQuery,
-    Paging,
-    PlainRoute,
-    needs,
-)
+from pairmark.service.api.routing import Call, GuardedRoute, JsonAnswer, PageQuery, Paging, PlainRoute, needs
 from pairmark.service.api.services import InServices, Services, check_may, names_of
 from pairmark.service.datasets.confined import FileLimits
 from pairmark.service.db import MAX_LIMIT
@@ -151,7 +141,6 @@ async def upsert_items(call: Call, gallery: Name) -> Response:
     or one list column). A gallery of records takes JSON, CSV and Parquet with the columns of its model.
     """
     services, query = call.services, call.query
-    call.media(*KINDS)
     kind = KINDS[call.kind]
     state = await asyncio.to_thread(services.galleries.state, gallery)
     version = await version_of(services, state)
@@ -277,7 +266,6 @@ async def search(call: Call, gallery: Name) -> Response:
     search sees every write and deletion that was acknowledged before it.
     """
     services, name = call.services, gallery
-    call.media(JSON)
     request = await call.parsed(lambda body: parse_search(body, services.settings))
     _draw_probes(call, name, len(request.queries))
     body = request.body
@@ -327,7 +315,6 @@ async def verify(call: Call, gallery: Name, subject: Subject) -> Response:
     one comparison times the number of items.
     """
     services, query, name = call.services, call.query, gallery
-    call.media(JSON)
     most = services.settings.max_subject_samples
     probe, refs = await call.parsed(lambda body: parse_probe(body, most))
     if query.calibration is not None:
@@ -372,7 +359,7 @@ def _keep(
         return
     decisions = [item.decision for item in seen_decisions]
     call.services.recorder.record(
-        Deciding(version.entry.model_id, version.entry.version, call.path_params["gallery"]),
+        Deciding(*version.key, call.path_params["gallery"]),
         policy,
         [decisions.count(code) for code in range(3)],
         lambda: decisions,

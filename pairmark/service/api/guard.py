@@ -30,7 +30,7 @@ from pairmark.service.api.problems import (
 )
 from pairmark.service.api.routing import WITHIN_PAGE, GuardedRoute, PlainRoute
 from pairmark.service.errors import Forbidden, InvalidInput, PairmarkError, Unauthenticated, out_of_files
-from pairmark.service.scheduling import BucketState, Limit, noting_limits
+from pairmark.service.scheduling import BucketState, Limit
 from pairmark.service.settings import Settings
 
 log = logging.getLogger("pairmark.access")
@@ -71,14 +71,16 @@ class Answering:
 def rate_fields(scope: Scope) -> tuple[tuple[bytes, bytes], ...]:
     """``RateLimit-Policy`` and ``RateLimit`` of an answer, by draft-ietf-httpapi-ratelimit-headers-11; none where
     nothing is limited."""
-    limits: list[tuple[Limit, BucketState]] | None = scope.get("pairmark.limits")
-    shares: list[tuple[str, int]] | None = scope.get("pairmark.noted_limits")
-    if not limits and not shares:
+    limits: list[tuple[Limit, BucketState]] = scope.get("pairmark.limits", [])
+    spent: tuple[str, int] | None = getattr(scope.get("pairmark.problem"), "spent", None)
+    if not limits and spent is None:
         return ()
-    states = [f'"{limit.name}";r={state.remaining};t={state.full_in_s}' for limit, state in limits or ()]
-    states += [f'"{name}";r=0' for name, _ in shares or ()]
-    policies = [limit.policy for limit, _ in limits or ()]
-    policies += [f'"{name}";q={quota}' for name, quota in shares or ()]
+    states = [f'"{limit.name}";r={state.remaining};t={state.full_in_s}' for limit, state in limits]
+    policies = [limit.policy for limit, _ in limits]
+    if spent is not None:
+        name, quota = spent
+        states.append(f'"{name}";r=0')
+        policies.append(f'"{name}";q={quota}')
     return ((b"ratelimit-policy", ", ".join(policies).encode()), (b"ratelimit", ", ".join(states).encode()))
 
 
@@ -101,7 +103,6 @@ class Guard:
             # Answered as GET; the server sends no body.
             scope = {**scope, "method": "GET", "pairmark.head": True}
         scope["pairmark.request_id"] = self._request_id(headers)
-        scope["pairmark.noted_limits"] = noting_limits()
         answer = Answering(scope, send)
         failure: BaseException | None = None
         problem: PairmarkError | None = None

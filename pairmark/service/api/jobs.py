@@ -13,7 +13,8 @@ from pydantic import Field
 
 from pairmark.schemas.base import KEY_TEXT, Page
 from pairmark.schemas.jobs import JobOut, JobRequest, JobState
-from pairmark.service.api.routing import LONG, GuardedRoute, PageQuery, content, needs
+from pairmark.service.api.access import LONG
+from pairmark.service.api.routing import GuardedRoute, PageQuery, content, needs
 from pairmark.service.api.services import InServices, Services, check_may, may, names_of
 from pairmark.service.errors import Forbidden, UnknownDataset, UnknownJob
 from pairmark.service.jobs.queue import EVENTS_A_READ, unknown_job

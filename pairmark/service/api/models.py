@@ -38,18 +38,9 @@ from pairmark.schemas.models import (
 )
 from pairmark.schemas.scoring import OperatingPointOut, ThreeWayParameters
 from pairmark.service.api import metrics
+from pairmark.service.api.access import LONG, UPLOAD
 from pairmark.service.api.docs import with_code
-from pairmark.service.api.routing import (
-    LONG,
-    PICTURES,
-    UPLOAD,
-    GuardedRoute,
-    PageQuery,
-    Paging,
-    Picture,
-    content,
-    needs,
-)
+from pairmark.service.api.routing import PICTURES, GuardedRoute, PageQuery, Paging, Picture, content, needs
 from pairmark.service.api.services import Caller, InServices, Workspace, check_may, may, names_of
 from pairmark.service.errors import InvalidInput, UnknownCalibration, UnknownDataset
 from pairmark.service.names import MAX_NAME, MAX_VERSION, name_of

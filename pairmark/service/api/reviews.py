@@ -27,17 +27,8 @@ from pairmark.schemas.reviews import (
     ReviewSource,
     ReviewWindow,
 )
-from pairmark.service.api.routing import (
-    BULK,
-    FORM,
-    JSON,
-    TABLE,
-    Call,
-    GuardedRoute,
-    Paging,
-    PlainRoute,
-    needs,
-)
+from pairmark.service.api.access import BULK, TABLE
+from pairmark.service.api.routing import JSON, Call, GuardedRoute, Paging, PlainRoute, needs
 from pairmark.service.api.services import Caller, InServices, Services, check_may, may, names_of
 from pairmark.service.datasets.lists import TableForm
 from pairmark.service.errors import Forbidden, InvalidInput, TooLarge, UnknownGallery
@@ -121,7 +112,6 @@ async def create_review(call: Call) -> Response:
 
     A list made elsewhere, of at most 200,000 pairs, can be a CSV or Parquet file in a form, in place of `source`.
     """
-    call.media(JSON, FORM)
     reviews = call.services.reviews
     request = await call.parsed(
         lambda body: parse_lists(ReviewRequest, body, {"source": _source}, ReviewOptions)

@@ -6,7 +6,6 @@ limits. `GuardedRoute` is the route class of every router. A `PlainRoute` passes
 """
 
 import asyncio
-import time
 from collections.abc import Callable, Coroutine, Generator, Mapping
 from contextlib import AsyncExitStack, nullcontext
 from dataclasses import dataclass
@@ -28,24 +27,23 @@ from starlette.types import Message, Receive, Scope, Send
 from pairmark.models.evaluation.pairs import MEDIA_TYPES, Format
 from pairmark.schemas.admin import Level
 from pairmark.schemas.base import QueryModel
-from pairmark.service.api.access import Access, admit
+from pairmark.service.api.access import CONTROL, UPLOAD, Access, BodyLimits, admit, bounded_receive, too_large
 from pairmark.service.api.problems import (
     RESPONSES,
     MethodNotAllowed,
     NotAcceptable,
-    SlowBody,
     UnsupportedMediaType,
 )
 from pairmark.service.api.services import Services
 from pairmark.service.audit import Actor, acting_as
 from pairmark.service.datasets.lists import TableForm
 from pairmark.service.db import MAX_LIMIT
-from pairmark.service.errors import InvalidInput, TooLarge, invalid_field
+from pairmark.service.errors import InvalidInput, invalid_field
 from pairmark.service.keys import EVERYTHING, ActiveKey
 from pairmark.service.names import NAME_PATTERN
 from pairmark.service.scheduling import MODERATE_S, SHORT_S, RequestWork, current_owner
-from pairmark.service.scoring.json import SMALL, count_marks
-from pairmark.service.settings import Settings
+from pairmark.service.scoring.json import count_marks
+from pairmark.service.scoring.requests import SMALL
 
 # Parameters of a query, at most, and bytes of one whose reading is kept.
 MAX_FIELDS: Final = 2048
@@ -116,45 +114,38 @@ class Call(Request):
     Attributes
     ----------
     services : of this process. query : what the route's query model read. work : where the request's work runs.
-    kind : the type of the body; without one it is JSON.
+    kind : the type of the body; without one it is JSON. raw : whether octets are wanted back.
     key, grants : of who asks, and what they may see and do; without a key, everything.
     """
 
     def __init__(
-        self, scope: Scope, receive: Receive, services: Services, query: Any, work: RequestWork
+        self, scope: Scope, receive: Receive, services: Services, needs: "Needs", work: RequestWork
     ) -> None:
         super().__init__(scope, receive)
-        self.services, self.query, self.work = services, query, work
-        self.kind = media_type(scope["pairmark.fields"])
+        self.services, self.work = services, work
+        self.query: Any = None if needs.query is None else read_query(needs.query, scope["query_string"])
+        fields = scope["pairmark.fields"]
+        self.kind = media_type(fields)
+        if self.kind not in needs.reads:
+            raise UnsupportedMediaType(
+                f"the body is {self.kind[:100]!r}; expected Content-Type: {' or '.join(needs.reads)}"
+            )
+        self.raw = _wants_octets(fields.get(b"accept", b"*/*"), may_be_raw=needs.raw)
         self.key: ActiveKey | None = scope.get("pairmark.key")
         self.grants = EVERYTHING if self.key is None else self.key.grants
         self._whole: bytes | None = None
+
+    @property
+    def size(self) -> int:
+        """Bytes of the body, as the head declares them; 0 where it does not."""
+        declared: bytes = self.scope["pairmark.fields"].get(b"content-length", b"")
+        return int(declared) if declared.isdigit() else 0
 
     @property
     def asker(self) -> str:
         """Who asks: a key's id, else an address."""
         client = self.scope.get("client")
         return self.key.id if self.key is not None else str(client and client[0])
-
-    def media(self, *reads: str, raw: bool = False) -> bool:
-        """Whether raw bytes are wanted back.
-
-        Refuses a body of a type that is not among ``reads``, and who accepts neither JSON nor, with ``raw``, octets.
-        """
-        if self.kind not in reads:
-            raise UnsupportedMediaType(
-                f"the body is {self.kind[:100]!r}; expected Content-Type: {' or '.join(reads)}"
-            )
-        accept = self.scope["pairmark.fields"].get(b"accept", b"*/*").decode("latin-1").lower()
-        if accept == "*/*":
-            return False
-        wanted = {media_range.partition(";")[0].strip() for media_range in accept.split(",")}
-        if raw and OCTETS in wanted and JSON not in wanted:
-            return True
-        if wanted.isdisjoint((JSON, "application/*", "*/*", "")):
-            given = f"{JSON} or {OCTETS}" if raw else JSON
-            raise NotAcceptable(f"Accept is {accept[:100]!r}; this route answers with {given}")
-        return False
 
     async def read_body(self) -> bytes:
         """The whole body; of JSON, no more brackets than the largest batch of pairs has."""
@@ -192,6 +183,19 @@ def media_type(fields: Mapping[bytes, bytes]) -> str:
     return JSON if kind == b"application/json" else kind.decode("latin-1").partition(";")[0].strip().lower()
 
 
+@lru_cache(256)
+def _wants_octets(accept: bytes, *, may_be_raw: bool) -> bool:
+    """Whether who accepts these types gets raw numbers; refuses who takes neither these, where there are any, nor
+    JSON."""
+    wanted = {one.partition(";")[0].strip() for one in accept.decode("latin-1").lower().split(",")}
+    if may_be_raw and OCTETS in wanted and JSON not in wanted:
+        return True
+    if wanted.isdisjoint((JSON, "application/*", "*/*", "")):
+        given = f"{JSON} or {OCTETS}" if may_be_raw else JSON
+        raise NotAcceptable(f"Accept is {accept.decode('latin-1')[:100]!r}; this route answers with {given}")
+    return False
+
+
 class JsonAnswer(Response):
     """An answer in JSON as it is: the class above would spend more on its headers than most requests do on scoring."""
 
@@ -207,48 +211,7 @@ class JsonAnswer(Response):
 Handler = TypeVar("Handler", bound=Callable[..., Any])
 WITHIN_PAGE: Final = "pairmark.within_page"
 """Marks what a page of the console asks in this process: the page itself is logged."""
-_MOST_MARKS: Final = 50_000
-"""Brackets, braces and commas of a JSON body that the framework reads, at most."""
 BINARY: Final = {"type": "string", "format": "binary"}
-
-
-@dataclass(frozen=True, kw_only=True)
-class BodyLimits:
-    """What bounds a request.
-
-    Attributes
-    ----------
-    json : the setting with the most bytes of a JSON body. other : of a body of another type.
-    instead : what takes more than a JSON body may hold, for the refusal.
-    timed : the whole takes at most `request_timeout_s`; else each piece of the body must come in time.
-    """
-
-    json: str = "max_control_bytes"
-    other: str = "max_control_bytes"
-    instead: str = "send less at a time"
-    timed: bool = True
-
-
-CONTROL: Final = BodyLimits()
-BULK: Final = BodyLimits(json="max_json_bytes", other="max_json_bytes")
-LONG: Final = BodyLimits(timed=False)
-UPLOAD: Final = BodyLimits(other="max_upload_bytes", timed=False)
-ITEMS: Final = BodyLimits(
-    json="max_json_bytes",
-    other="max_upload_bytes",
-    timed=False,
-    instead="send items as CSV, Parquet or npz",
-)
-TABLE: Final = BodyLimits(
-    json="max_json_bytes",
-    other="max_json_bytes",
-    instead="send the rows as a CSV or Parquet file, in a form with `file`",
-)
-VECTORS: Final = BodyLimits(
-    json="max_json_bytes",
-    other="max_body_bytes",
-    instead="send application/octet-stream or application/x-npz, or batches of records",
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -262,7 +225,7 @@ class Needs:
     of_items : it changes items of a gallery and not the gallery itself.
     renames : it changes what names or keys mean, so that its answer waits until every process sees that.
     query, body : what a plain route reads, for the OpenAPI document.
-    bodies : media types that are read beside JSON.
+    bodies : media types that are read beside JSON. raw : whether it answers in octets too, who asks for them.
     table : how a file in a form stands for lists of the JSON body, which is ``body``.
     """
 
@@ -274,7 +237,13 @@ class Needs:
     query: Any = None
     body: Any = None
     bodies: tuple[str, ...] = ()
+    raw: bool = False
     table: TableForm | None = None
+
+    @cached_property
+    def reads(self) -> tuple[str, ...]:
+        """Media types of bodies."""
+        return (JSON, *self.bodies) if self.table is None else (JSON, *self.bodies, FORM)
 
     def form_schema(self, table: TableForm) -> dict[str, Any]:
         """The form with a file, for the OpenAPI document; its fields are the members that are not in the file."""
@@ -403,12 +372,12 @@ class GuardedRoute(APIRoute):
         limit: int = getattr(settings, limits.json if kind == JSON else limits.other)
         declared = fields.get(b"content-length", b"")
         if declared.isdigit() and int(declared) > limit:
-            raise _too_large(str(int(declared)), limit, limits.instead)
+            raise too_large(str(int(declared)), limit, limits.instead)
         counts_marks = self.reads_json and kind == JSON
         if declared.isdigit() and limits.timed and not counts_marks:
             # The server gives no more than was declared.
             return receive
-        bounded = _bounded_receive(scope, receive, settings, limits, limit, counts_marks)
+        bounded = bounded_receive(scope, receive, settings, limits, limit, counts_marks)
         return bounded if table is None else await self._as_json(services, scope, bounded, table)
 
     async def _as_json(self, services: Services, scope: Scope, receive: Receive, table: TableForm) -> Receive:
@@ -475,21 +444,14 @@ class PlainRoute(GuardedRoute):
         scope["route"] = self
         services: Services = scope["app"].state.services
         receive = await self.admitted(services, scope, receive)
-        query = None if self.needs.query is None else read_query(self.needs.query, scope["query_string"])
         seconds = services.settings.request_timeout_s if self.needs.limits.timed else None
-        with RequestWork(services.runtime.batch_place) as work:
-            call = Call(scope, receive, services, query, work)
-            response = await finish_within(seconds, self._answered(call))
+        actor = nullcontext() if self.level == "read" else acting_as(actor_of(scope))
+        with RequestWork(services.runtime.batch_place) as work, actor:
+            call = Call(scope, receive, services, self.needs, work)
+            if (turn := services.turns.begin(current_owner(), call.size)) is not None:
+                await turn
+            response = await finish_within(seconds, self.endpoint(call, **call.path_params))
         await response(scope, receive, send)
-
-    async def _answered(self, call: Call) -> Response:
-        if (turn := call.services.turns.begin(current_owner())) is not None:
-            await turn
-        answered: Coroutine[Any, Any, Response] = self.endpoint(call, **call.path_params)
-        if self.level == "read":
-            return await answered
-        with acting_as(actor_of(call.scope)):
-            return await answered
 
 
 async def finish_within(seconds: float | None, work: Coroutine[Any, Any, T]) -> T:
@@ -526,49 +488,6 @@ def _resumed(work: Coroutine[Any, Any, T], awaited: Any) -> Generator[Any, Any, 
             del step
 
 
-def _bounded_receive(
-    scope: Scope, receive: Receive, settings: Settings, limits: BodyLimits, limit: int, counts_marks: bool
-) -> Receive:
-    """Reads a body within its bounds: bytes, marks of JSON, and the time of each piece of what may take long."""
-    size = marks = 0
-    began = time.monotonic()
-
-    async def next_in_time() -> Message:
-        # Long uploads may take long, but each piece must come in time, and all of them at some rate.
-        patience = settings.request_timeout_s
-        most = began + patience + size / settings.min_upload_bytes_per_s - time.monotonic()
-        try:
-            async with asyncio.timeout(max(0.0, min(most, patience))):
-                return await receive()
-        except TimeoutError:
-            raise SlowBody(
-                f"the body arrives too slowly: no piece for {patience:g} s, or less than "
-                f"{settings.min_upload_bytes_per_s:g} bytes a second"
-            ) from None
-
-    async def next_piece() -> Message:
-        nonlocal size, marks
-        is_free = limits.timed or scope.get("pairmark.body_read")
-        message = await receive() if is_free else await next_in_time()
-        piece = message.get("body", b"")
-        size += len(piece)
-        if size > limit:
-            raise _too_large(f"more than {limit}", limit, limits.instead)
-        if counts_marks:
-            # Each may become an object and be validated, all of them while nobody else is answered.
-            marks += piece.count(b"[") + piece.count(b"{") + piece.count(b",")
-            if marks > _MOST_MARKS:
-                raise TooLarge(
-                    f"the body has more than {_MOST_MARKS} lists, objects and commas; {limits.instead}",
-                    limit=_MOST_MARKS,
-                )
-        if not message.get("more_body", False):
-            scope["pairmark.body_read"] = True
-        return message
-
-    return next_piece
-
-
 def actor_of(scope: Scope) -> Actor:
     key = scope.get("pairmark.key")
     return Actor(
@@ -576,7 +495,3 @@ def actor_of(scope: Scope) -> Actor:
         tenant=None if key is None else key.grants.tenant,
         request_id=scope["pairmark.request_id"],
     )
-
-
-def _too_large(size: str, limit: int, instead: str) -> TooLarge:
-    return TooLarge(f"the body has {size} bytes; at most {limit} are taken here: {instead}", limit=limit)

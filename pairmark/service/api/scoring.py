@@ -10,7 +10,6 @@ from functools import partial
 from typing import Final, TypeVar
 
 from fastapi import APIRouter, Response
-from prometheus_client import Counter
 from pydantic import ConfigDict, Field
 from pydantic_core import to_json
 
@@ -34,19 +33,10 @@ from pairmark.schemas.scoring import (
     ThreeWayParameters,
     VectorsOut,
 )
+from pairmark.service.api.access import VECTORS
 from pairmark.service.api.metrics import PAIRS, POINTS
 from pairmark.service.api.problems import NotAcceptable
-from pairmark.service.api.routing import (
-    JSON,
-    NPZ,
-    OCTETS,
-    VECTORS,
-    Call,
-    JsonAnswer,
-    PlainRoute,
-    content,
-    needs,
-)
+from pairmark.service.api.routing import JSON, NPZ, OCTETS, Call, JsonAnswer, PlainRoute, content, needs
 from pairmark.service.errors import InvalidInput, TooLarge
 from pairmark.service.reviews.repository import Deciding
 from pairmark.service.runtime.operating_points import Rate, plain
@@ -56,6 +46,7 @@ from pairmark.service.scoring.requests import (
     PAIR_SIDES,
     Features,
     PairRequest,
+    check_count,
     holds_scores,
     parse_features,
     parse_npz,
@@ -67,7 +58,6 @@ from pairmark.service.scoring.score import (
     Answer,
     Decided,
     Scored,
-    UnlikeRows,
     answer_decisions,
     answer_scores,
     decide,
@@ -76,7 +66,6 @@ from pairmark.service.scoring.score import (
     score,
     score_without,
     shows_scores,
-    unlike_rows,
 )
 from pairmark.service.scoring.score import embed as embed_points
 from pairmark.service.scoring.score import explain as explain_pair
@@ -98,6 +87,7 @@ _SCORED, _MATCHED, _EXPLAINED = (PAIRS.labels(path) for path in ("/similarity", 
     query=SimilarityParameters,
     body=PairsBody,
     bodies=BINARY_BODIES,
+    raw=True,
 )
 async def similarity(call: Call) -> Response:
     """The similarity of each pair of a left and a right side.
@@ -107,8 +97,7 @@ async def similarity(call: Call) -> Response:
     `right`. Subjects of several samples are sent as JSON. With `Accept: application/octet-stream` the answer is raw
     too: float32 scores.
     """
-    raw = call.media(JSON, *BINARY_BODIES, raw=True)
-    detail = call.query.detail
+    raw, detail = call.raw, call.query.detail
     if raw and detail:
         raise NotAcceptable("detail is given as application/json: leave it out, or accept that")
     request, version = await _read_pairs(call, "similarity")
@@ -116,8 +105,7 @@ async def similarity(call: Call) -> Response:
 
     def work() -> Answer:
         scored = score(resolve(request, version, call.query.aggregation))
-        unlike = unlike_rows(UnlikeRows.find(ranges, scored.resolved)) if detail else None
-        return answer_scores(scored, raw=raw, unlike=unlike)
+        return answer_scores(scored, raw=raw, detail=detail, ranges=ranges)
 
     n = request.n_pairs
     answer = await call.work.run(version.seconds(request.n_scored) + n * WRITING_S, work)
@@ -138,6 +126,7 @@ async def similarity(call: Call) -> Response:
     query=MatchParameters,
     body=PairsBody | ScoresBody,
     bodies=BINARY_BODIES,
+    raw=True,
 )
 async def match(call: Call) -> Response:
     """Decide for each pair whether it is the same, at a false positive rate or, of records, where F1 is best.
@@ -150,7 +139,6 @@ async def match(call: Call) -> Response:
     pair (1 = match, with `fnr` 2 = review), and the threshold and calibration in headers.
     """
     query, runtime = call.query, call.services.runtime
-    raw = call.media(JSON, *BINARY_BODIES, raw=True)
     rate = _cut_of(query)
     if query.calibration is not None:
         await runtime.check_calibration(query.calibration, call.grants.usable)
@@ -162,7 +150,7 @@ async def match(call: Call) -> Response:
         resolving = partial(resolve, request, version, call.query.aggregation)
         scored = await call.work.run(version.seconds(request.n_scored), lambda: score(resolving()))
         subjects = None if scored.resolved is None else scored.resolved.subjects()
-    shown = shows_scores(runtime, version, rate, call.grants)
+    shown = call.key is None or shows_scores(runtime, version, rate, call.grants)
     if not shown:
         limit, n = call.services.settings.decide_limit, len(scored.scores)
         call.services.rates.draw_minute(call.scope, "decisions", limit, "pairs", count=n)
@@ -184,7 +172,7 @@ async def match(call: Call) -> Response:
 
     def work() -> tuple[Decided, Answer]:
         decided = decide(scored, point, shows_scores=shown, compared=compared)
-        return decided, answer_decisions(decided, raw=raw)
+        return decided, answer_decisions(decided, raw=call.raw)
 
     decided, answer = await call.work.run(len(scored.scores) * WRITING_S, work)
     if request is not None and version is not None:
@@ -204,7 +192,6 @@ async def match(call: Call) -> Response:
 )
 async def explain(call: Call) -> Response:
     """What each feature contributes to the score of one pair. Bulk bodies: as for `POST /similarity`."""
-    call.media(JSON, *BINARY_BODIES)
     pairs, version = await _read_pairs(call, "similarity")
 
     def work() -> bytes:
@@ -238,6 +225,10 @@ async def _read(
     settings, query, model = call.services.settings, call.query, call.query.model
     limits = settings.max_batch_pairs, settings.max_subject_samples
     if call.kind == JSON:
+        if form is Features and call.scope["query_string"]:
+            raise InvalidInput(
+                f"a JSON body to {capability} names its model itself; expected no query", field="query"
+            )
         read = await call.parsed(parse)
         read.check_sizes(*limits)
         if read.model is not None and model not in (None, read.model):
@@ -285,8 +276,7 @@ async def _given_scores(call: Call) -> Scored:
             "scores need calibration=ID; create a calibration with POST /calibrations", field="calibration"
         )
     scores = await call.parsed(parse_scores)
-    if len(scores) > limit:
-        raise TooLarge(f"the request has {len(scores)} scores; at most {limit} are taken", limit=limit)
+    check_count(len(scores), "scores", limit)
     model = await runtime.model_of_calibration(calibration)
     return Scored(scores, to_json(model))
 
@@ -309,7 +299,7 @@ def _note(call: Call, decided: Decided, request: PairRequest, version: LoadedVer
     if policy is None:
         return
     call.services.recorder.record(
-        Deciding(version.entry.model_id, version.entry.version),
+        Deciding(*version.key),
         policy,
         [int((decided.codes == code).sum()) for code in DecisionCode],
         lambda: decided.codes,
@@ -340,6 +330,7 @@ _EMBEDDED, _CLASSIFIED, _RANKED = (POINTS.labels(path) for path in ("/embed", "/
     query=PointsParameters,
     body=FeaturesBody,
     bodies=BINARY_BODIES,
+    raw=True,
 )
 async def embed(call: Call) -> Response:
     """Map points to the vectors that the model compares.
@@ -348,9 +339,10 @@ async def embed(call: Call) -> Response:
     `features`. With `Accept: application/octet-stream` the answer is raw float32 too, its width in
     `X-Pairmark-Dimension`.
     """
-    return await _answer_points(
-        call, "embed", lambda model, features: math.inf, _embedded_answer, _EMBEDDED, raw=True
-    )
+    features, version = await _read_points(call, "embed")
+    answer = await call.work.run(math.inf, lambda: _embedded_answer(call, version, features))
+    _EMBEDDED.inc(len(features))
+    return answer
 
 
 @router.post("/classify", summary="Classify points", response_model=ClassesOut)
@@ -368,39 +360,15 @@ async def classify(call: Call) -> Response:
     Bulk bodies: `application/octet-stream` is little-endian float32, row-major; `application/x-npz` contains one array
     `features`.
     """
-    return await _answer_points(
-        call,
-        "classify",
-        lambda model, features: model.seconds_a_point * len(features),
-        lambda limit, model, features, raw: JsonAnswer(classes_json(model, features)),
-        _CLASSIFIED,
-    )
+    features, version = await _read_points(call, "classify")
+    seconds = version.seconds_a_point * len(features)
+    answer = await call.work.run(seconds, lambda: JsonAnswer(classes_json(version, features)))
+    _CLASSIFIED.inc(len(features))
+    return answer
 
 
-async def _answer_points(
-    call: Call,
-    capability: str,
-    seconds: Callable[[LoadedVersion, Features], float],
-    answer: Callable[[int, LoadedVersion, Features, bool], Response],
-    counter: Counter,
-    *,
-    raw: bool = False,
-) -> Response:
-    raw = call.media(JSON, *BINARY_BODIES, raw=raw)
-    if call.kind == JSON and call.scope["query_string"]:
-        raise InvalidInput(
-            f"a JSON body to {capability} names its model itself; expected no query", field="query"
-        )
-
-    features, version = await _read_points(call, capability)
-    limit = call.services.settings.max_body_bytes
-    reply = await call.work.run(seconds(version, features), lambda: answer(limit, version, features, raw))
-    counter.inc(len(features))
-    return reply
-
-
-def _embedded_answer(limit: int, version: LoadedVersion, features: Features, raw: bool) -> Response:
-    size = 4 * len(features) * version.n_features
+def _embedded_answer(call: Call, version: LoadedVersion, features: Features) -> Response:
+    limit, size = call.services.settings.max_body_bytes, 4 * len(features) * version.n_features
     if size > limit:
         raise TooLarge(
             f"the answer to {len(features)} points would have {size} bytes of float32; at most {limit} bytes are "
@@ -408,7 +376,7 @@ def _embedded_answer(limit: int, version: LoadedVersion, features: Features, raw
             limit=limit,
         )
     vectors = embed_points(version, features)
-    if raw:
+    if call.raw:
         headers = model_header(version.json) | {"x-pairmark-dimension": str(vectors.shape[1])}
         return Response(vectors.tobytes(), media_type=OCTETS, headers=headers)
     rows = b",".join(str(row.tolist()).encode() for row in vectors)
@@ -437,7 +405,6 @@ async def rank_point(call: Call) -> Response:
     refused with 422 and `expected_features`. Instead of `features`, you can give each feature by its name,
     `?x.NAME=5.1`, and each column of a model of records.
     """
-    call.media(JSON)
     query: RankQuery = call.query
     extra = query.model_extra or {}
     for name in extra:
@@ -451,7 +418,6 @@ async def rank_point(call: Call) -> Response:
 @needs("score", limits=VECTORS, reading=True, body=RankBody)
 async def rank_points(call: Call) -> Response:
     """Rank labels for one or many points."""
-    call.media(JSON)
     return await _rank_points(call, await call.parsed(parse_points))
 
 

@@ -28,7 +28,8 @@ from pairmark.service.galleries.view import GalleryView, ItemHit, Likeness, best
 from pairmark.service.runtime.missing_columns import ComparedPairs
 from pairmark.service.runtime.operating_points import ServedPoint
 from pairmark.service.runtime.versions import LoadedVersion
-from pairmark.service.scoring.json import SideRows, read_rows, read_side, split_vectors
+from pairmark.service.scoring.json import SideRows, read_rows, read_side
+from pairmark.service.scoring.requests import check_count, split_vectors
 from pairmark.service.scoring.score import UNLIKE, Resolved, Scored, decide, score, score_without, to_rows
 from pairmark.service.settings import Settings
 from pairmark.service.tables import DecisionCode, GalleryRow
@@ -85,11 +86,7 @@ def parse_search(body: bytes, settings: Settings) -> SearchRequest:
             f"refs names {len(parsed.refs)} queries; expected one name for each of {len(queries)}",
             field="refs",
         )
-    if len(queries) > settings.max_search_queries:
-        raise TooLarge(
-            f"the request has {len(queries)} queries; at most {settings.max_search_queries} are taken at a time",
-            limit=settings.max_search_queries,
-        )
+    check_count(len(queries), "queries", settings.max_search_queries)
     return SearchRequest(parsed, queries)
 
 

@@ -15,7 +15,7 @@ from pairmark.service.db import Database, name_filter, read_rows
 from pairmark.service.errors import Conflict, RateLimited, UnknownJob
 from pairmark.service.jobs.leases import Leases, add_event
 from pairmark.service.names import EVERY_NAME, VisibleNames, tenant_of
-from pairmark.service.scheduling import current_owner, note_limit
+from pairmark.service.scheduling import current_owner
 from pairmark.service.settings import Settings
 from pairmark.service.tables import JobAttempt, JobEvent, JobRow
 
@@ -77,8 +77,11 @@ class JobQueue:
             queued = {row[0]: row[1] for row in session.execute(waiting)}
             # A full queue still lets in who waits for less than a share of it.
             if sum(queued.values()) >= limit and queued.get(owner, 0) >= limit // len({*queued, owner}):
-                note_limit("queued-jobs", limit)
-                raise RateLimited(f"{limit} jobs wait already; try again when some are done", retry_after=30)
+                raise RateLimited(
+                    f"{limit} jobs wait already; try again when some are done",
+                    spent=("queued-jobs", limit),
+                    retry_after=30,
+                )
             row.id, row.owner, row.state = secrets.token_hex(16), owner, "queued"
             row.created_at = self._db.now(session)
             if once is not None:

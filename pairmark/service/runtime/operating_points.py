@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic_core import to_json, to_jsonable_python
 
 from pairmark.models.calibration.calibration import Calibration
@@ -17,7 +16,7 @@ from pairmark.models.calibration.operating_point import (
     without_guarantee,
 )
 from pairmark.models.calibration.records import supports_columns, without_columns
-from pairmark.models.core.arrays import Bool, Float32
+from pairmark.models.core.arrays import Bool
 from pairmark.schemas.models import Imported
 from pairmark.schemas.scoring import PointParameters
 from pairmark.service.caches import BoundedCache
@@ -48,15 +47,6 @@ class ServedPoint:
     request: "PointRequest | None" = None
     """What it was asked for by; None where no calibration decides."""
     warnings: tuple[dict[str, str], ...] = ()
-
-    def decide(self, scores: Float32, thresholds: Thresholds | None = None) -> NDArray[np.uint8]:
-        """(n,) 0: different, 1: match, 2: review; ``thresholds`` : each pair's own."""
-        own: Thresholds = (self.threshold, self.lower)
-        upper, lower = thresholds or own
-        codes: NDArray[np.uint8] = (scores > upper).view(np.uint8)
-        if self.lower is not None:
-            codes[(scores > lower) & (codes == 0)] = 2
-        return codes
 
     @property
     def hidden(self) -> dict[str, Any]:

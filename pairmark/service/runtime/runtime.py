@@ -53,8 +53,8 @@ from pairmark.service.store.subjects import SubjectCalibrations, SubjectClass
 
 LIKELY_RATE = 0.01
 """The rate at which pairs of records that lack columns are decided likely."""
-MOST_REFS = 1_024
-"""References whose meaning is kept until names change."""
+MOST_KEPT = 1_024
+"""References and rates whose meaning is kept until names or policies change."""
 
 
 class Runtime:
@@ -71,8 +71,9 @@ class Runtime:
         self._subjects = SubjectCalibrations(store, store.calibrations)
         self.warm = False
         self._last_view: CatalogueView | None = None
-        self._resolved: dict[Any, tuple[VersionEntry, str | None]] = {}
-        """What references mean by the last view, and the alias by which."""
+        self._by_view: dict[Any, Any] = {}
+        """What was worked out by the last view: of a reference, the version and the alias by which; of a rate, the
+        point."""
         self._classes: BoundedCache[tuple[str, SubjectClass], str] = BoundedCache(4_096)
         self._best_f1: BoundedCache[tuple[str, int, str | None], ServedPoint] = BoundedCache(256)
         self.batch_place = Places("batch", os.cpu_count() or 1, settings.max_concurrent_batches)
@@ -88,13 +89,9 @@ class Runtime:
         capability : what is asked of it; None: whatever it can do.
         visible : the names of the only models that may be used.
         """
-        view = await self.catalogue.refreshed()
-        if view is not self._last_view:
-            self._last_view = view
-            self.versions.evict_deleted(view)
-            self._resolved = {}
+        view = self._current_view()
         reference = ref, capability, visible
-        resolved = self._resolved.get(reference)
+        resolved = self._by_view.get(reference)
         if resolved is None:
             try:
                 entry = view.resolve(ref, capability, visible)
@@ -103,10 +100,23 @@ class Runtime:
                 entry = (await self.catalogue.looked_up()).resolve(ref, capability, visible)
             _, mark, alias = split_ref(ref or "")
             resolved = entry, None if mark == ":" else alias or PRODUCTION
-            if len(self._resolved) >= MOST_REFS:
-                self._resolved = {}
-            self._resolved[reference] = resolved
+            self._keep(reference, resolved, view)
         return await self.versions.get(*resolved)
+
+    def _current_view(self) -> CatalogueView:
+        """The view of names that requests were admitted by; what was worked out by an older one goes."""
+        view = self.catalogue.view
+        if view is not self._last_view:
+            self._last_view, self._by_view = view, {}
+            self.versions.evict_deleted(view)
+        return view
+
+    def _keep(self, asked: object, meaning: object, view: CatalogueView) -> None:
+        if len(self._by_view) >= MOST_KEPT:
+            self._by_view.clear()
+        # What took long may be of an older view by now.
+        if view is self._last_view:
+            self._by_view[asked] = meaning
 
     async def operating_point(
         self,
@@ -124,6 +134,12 @@ class Runtime:
         subjects : numbers of samples and aggregation of what was scored; None for single vectors.
         shows_scores : whether a rate that is refused tells the thresholds of other methods.
         """
+        view = self._current_view()
+        made_by = None if version is None else (*version.key, version.calibration_id)
+        asked = made_by, rate, subjects
+        known: ServedPoint | None = self._by_view.get(asked)
+        if known is not None:
+            return known
         calibration = await self._calibration_for(version, rate, subjects)
         if version is not None:
             name = version.entry.name
@@ -131,7 +147,6 @@ class Runtime:
             owner = (await self._calibration(calibration)).owner
             name = "" if owner is None else owner[0]
         request = self._request(calibration, name, rate, has_records=version is not None)
-        view = self.catalogue.view
         point = self.points.cached(request)
         if point is None:
             point = await asyncio.to_thread(self.points.compute, request, shows_scores=shows_scores)
@@ -139,8 +154,10 @@ class Runtime:
                 self.patterns.prepare(version.estimator, request)
         # A calibration of subjects is of the same people's rows.
         own = None if version is None else version.calibration_id
-        warning = view.moved.get(calibration) or view.moved.get(own or "")
-        return point if warning is None else point.moved(warning)
+        warning = self.moved(calibration) or self.moved(own)
+        point = point if warning is None else point.moved(warning)
+        self._keep(asked, point, view)
+        return point
 
     def _request(self, calibration: str, name: str, rate: Rate, *, has_records: bool) -> PointRequest:
         """What a rate means by the policy of a model of this name; scores made elsewhere lack no column."""
@@ -170,7 +187,7 @@ class Runtime:
             inputs = await self.row_ranges(version)
             point = point_of_best_f1(curve.best_f1, measured.metrics, inputs)
             self._best_f1.put(key, point)
-        warning = self.catalogue.view.moved.get(calibration or "")
+        warning = self.moved(calibration)
         return point if warning is None else point.moved(warning)
 
     async def compared(

@@ -6,7 +6,7 @@ import hashlib
 import logging
 import math
 import time
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -23,7 +23,6 @@ from pairmark.models.core.base import score_checked, score_subjects
 from pairmark.models.core.scores import SampleSets
 from pairmark.models.records.schema import Schema, is_plain, schema_of_model
 from pairmark.models.registry import spec_of
-from pairmark.service.caches import BoundedCache
 from pairmark.service.errors import (
     CorruptArtefact,
     InvalidInput,
@@ -85,6 +84,7 @@ class LoadedVersion:
     seconds_a_pair: float = math.inf
 
     def __post_init__(self) -> None:
+        self.key = self.entry.model_id, self.entry.version
         self.calibration_id = self.entry.calibration_id
         self.public = {"name": self.entry.name, "version": self.entry.version, "kind": self.entry.kind}
         self.json = to_json(self.public)
@@ -151,8 +151,9 @@ class LoadedVersions:
     thread."""
 
     def __init__(self, load: Callable[[VersionEntry], LoadedVersion], limit: int) -> None:
-        self._load = load
-        self._versions: BoundedCache[VersionKey, LoadedVersion] = BoundedCache(limit)
+        self._load, self._limit = load, limit
+        self._versions: OrderedDict[VersionKey, LoadedVersion] = OrderedDict()
+        """The one that was used least recently comes first. Used on the event loop only."""
         self._loading: dict[VersionKey, tuple[asyncio.Task[LoadedVersion], float]] = {}
         """Loads under way, and when each began."""
         self._failed: dict[VersionKey, tuple[PairmarkError, float]] = {}
@@ -165,10 +166,12 @@ class LoadedVersions:
     def cached(self, entry: VersionEntry) -> LoadedVersion | None:
         key = (entry.model_id, entry.version)
         version = self._versions.get(key)
-        if version is not None and version.entry is not entry:
+        if version is None:
+            return None
+        if version.entry is not entry:
             # The same bytes under a newer view: it may have another calibration by now.
-            version = replace(version, entry=entry)
-            self._versions.put(key, version)
+            version = self._versions[key] = replace(version, entry=entry)
+        self._versions.move_to_end(key)
         return version
 
     async def get(self, entry: VersionEntry, alias: str | None) -> LoadedVersion:
@@ -197,7 +200,8 @@ class LoadedVersions:
     def evict_deleted(self, view: CatalogueView) -> None:
         """Drop versions that the view no longer holds."""
         present = {(model.id, version) for model in view.models.values() for version in model.versions}
-        self._versions.drop([key for key, _ in self._versions.entries() if key not in present])
+        for key in self._versions.keys() - present:
+            del self._versions[key]
         LOADED.set(len(self._versions))
         self._serving = {name: key for name, key in self._serving.items() if key in present}
         self._failed = {key: failure for key, failure in self._failed.items() if key in present}
@@ -245,7 +249,9 @@ class LoadedVersions:
             raise problem from error
         self._failed.pop(key, None)
         LOADS.labels("loaded").inc()
-        self._versions.put(key, version)
+        self._versions[key] = version
+        if len(self._versions) > self._limit:
+            self._versions.popitem(last=False)
         LOADED.set(len(self._versions))
         log.info("version loaded", extra={"model": entry.name, "version": entry.version})
         return version

@@ -1,15 +1,14 @@
-"""JSON bodies of vectors, records and scores: bounded and checked. `binary` reads the others.
+"""JSON bodies of vectors, records and scores: bounded and checked.
 
-A short body of plain vectors is read by simdjson. Any other is split into its members without reading them: each side
-is validated by the one type that its first characters call for, so that no union is tried on a long body and the first
-wrong element ends it, long ones in pieces, between which other threads run; what stands beside them by the request's
-pydantic model. What is wrong is named by pydantic, with its place.
+A body is split into its members without reading them: each side is validated by the one type that its first characters
+call for, so that no union is tried on a long body and the first wrong element ends it, long ones in pieces, between
+which other threads run; what stands beside them by the request's pydantic model. What is wrong is named by pydantic,
+with its place.
 """
 
 from __future__ import annotations
 
 import re
-import threading
 from array import array
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -20,7 +19,6 @@ from typing import Annotated, Any, Final, NoReturn, TypeVar
 
 import msgspec
 import numpy as np
-import simdjson
 from msgspec import Raw
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
@@ -45,15 +43,6 @@ MOST_MARKED: Final = 1_000
 """NaN and infinities in a body of which one is named by its place; a body with more is refused as a whole."""
 MAX_OTHER_BYTES: Final = 1024 * 1024
 """Of a body without its vectors, at most: names of pairs, a filter and the like."""
-MAX_MEMBERS: Final = 8
-MAX_AT_ONCE: Final = 1024 * 1024
-"""Members and bytes of a request of vectors that is read in one piece, which takes 3 ms that nobody else has."""
-SMALL: Final = 64 * 1024
-"""Bytes of a body whose parser is kept for the next one."""
-FEW_MARKS: Final = 512
-"""Bytes for each mark of a kind in a body that has few of them."""
-MOST_SUMMED: Final = 4_096
-"""Numbers whose squares are summed at once; of more, BLAS starts threads that take longer than the sum."""
 PIECE: Final = 128 * 1024
 """Bytes of a side that are decoded without a pause; it takes some 2 ms."""
 
@@ -186,92 +175,8 @@ def split_request(
         raise invalid_field(error.errors(include_url=False, include_input=False), *place) from error
 
 
-def split_vectors(
-    form: type[Form], body: bytes, lists: Mapping[str, str]
-) -> tuple[Form, Mapping[str, bytes | Float32]]:
-    """As `split_request`; lists of plain vectors are read already."""
-    dense = _dense_lists(body, lists) if len(body) <= MAX_AT_ONCE else None
-    if dense is None:
-        return split_request(form, body, lists)
-    others, vectors = dense
-    try:
-        return form.model_validate(others) if others else _defaults(form), vectors
-    except ValidationError:
-        return split_request(form, body, lists)
-
-
-@lru_cache
-def _defaults(form: type[Form]) -> Form:
-    return form()
-
-
 class NothingElse(BaseModel, extra="forbid"):
     """Nothing stands beside the lists of a request."""
-
-
-class _Parser(threading.local):
-    """A thread's parser of small bodies: its memory takes as long to be had as such a body to be read."""
-
-    def __init__(self) -> None:
-        self.parse = simdjson.Parser().parse
-
-
-_small = _Parser()
-
-
-def _dense_lists(body: bytes, names: Mapping[str, object]) -> tuple[dict[str, Any], dict[str, Any]] | None:
-    """The members of a body whose long lists are vectors of finite numbers and whose others are no lists, which is what
-    most bodies are; None for any other body, which is split and read by pydantic, which
-    names its mistakes."""
-    others: dict[str, Any] = {}
-    lists: dict[str, Any] = {}
-    n_lists = 0
-    try:
-        is_small = len(body) <= SMALL
-        document = _small.parse(body) if is_small else simdjson.Parser().parse(body)
-        if not isinstance(document, simdjson.Object) or len(document) > MAX_MEMBERS:
-            return None
-        for name in document.keys():  # noqa: SIM118 - no dictionary
-            # A member twice: the other way of reading has to say what that means.
-            if name in lists or name in others:
-                return None
-            value = document[name]
-            if not isinstance(value, simdjson.Array):
-                others[name] = value
-                continue
-            numbers = np.frombuffer(value.as_buffer(of_type="d"))
-            # Where the sum of squares is no more, no number is: that takes a tenth of looking for the greatest.
-            if not numbers.size or (
-                (numbers.size > MOST_SUMMED or not numbers.dot(numbers) <= FLOAT32_MAX)
-                and not np.abs(numbers).max() <= FLOAT32_MAX
-            ):
-                return None
-            shape, first = (1, len(value)), value[0]
-            n_lists += 1
-            if isinstance(first, simdjson.Array):
-                shape = (len(value), len(first))
-                n_lists += len(value)
-                widths = {len(row) for row in value if isinstance(row, simdjson.Array)}
-                if widths != {shape[1]}:
-                    return None
-            lists[name] = numbers.reshape(shape).astype(np.float32)
-    except (AttributeError, IndexError, RuntimeError, TypeError, ValueError):
-        return None
-    # The numbers of lists within rows would stand among those of the rows: the number of lists shows it.
-    # A bracket within a text counts too: such a body is read the other way.
-    nested = _holds_more(body, b"[", n_lists)
-    return (others, lists) if lists.keys() == names.keys() and not nested else None
-
-
-def _holds_more(body: bytes, mark: bytes, n: int) -> bool:
-    """Whether a mark stands in a body more than ``n`` times."""
-    if n > len(body) // FEW_MARKS:
-        return bool(np.count_nonzero(np.frombuffer(body, np.uint8) == ord(mark)) > n)
-    # Looking for each of a few is several times faster than comparing every byte.
-    place = -1
-    for _ in range(n):
-        place = body.find(mark, place + 1)
-    return body.find(mark, place + 1) >= 0
 
 
 def read_numbers(text: bytes, name: str, dtype: Any = np.float32) -> NDArray[Any]:

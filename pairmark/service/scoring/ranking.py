@@ -13,8 +13,8 @@ from pairmark.schemas.base import FLOAT32_MAX
 from pairmark.schemas.scoring import RankFields
 from pairmark.service.errors import InvalidInput, TooLarge
 from pairmark.service.runtime.versions import LoadedVersion, check_finite
-from pairmark.service.scoring.json import RecordRows, SparseRows, raise_beyond, read_rows, split_vectors
-from pairmark.service.scoring.requests import Features
+from pairmark.service.scoring.json import RecordRows, SparseRows, raise_beyond, read_rows
+from pairmark.service.scoring.requests import Features, split_vectors
 from pairmark.service.scoring.score import to_rows, unseen_categories, warnings_member
 
 NAMES_TOLD = 50

@@ -26,7 +26,7 @@ from pairmark.service.datasets.data import name_list
 from pairmark.service.errors import Forbidden, InvalidInput, ModelNotCapable, TooLarge
 from pairmark.service.keys import Grants
 from pairmark.service.runtime.missing_columns import ComparedPairs
-from pairmark.service.runtime.operating_points import Rate, ServedPoint
+from pairmark.service.runtime.operating_points import Rate, ServedPoint, Thresholds
 from pairmark.service.runtime.runtime import Runtime
 from pairmark.service.runtime.versions import LoadedVersion, check_finite
 from pairmark.service.scoring.json import Counts, RecordRows, SideRows, SparseRows
@@ -447,7 +447,11 @@ def decide(
         refused = compared.codes if refused is None else np.where(refused, refused, compared.codes)
     if compared is not None and compared.scores is not None:
         scored = scored._replace(scores=np.where(np.isnan(compared.scores), scored.scores, compared.scores))
-    codes = point.decide(scored.scores, None if compared is None else compared.thresholds)
+    own: Thresholds = (point.threshold, point.lower)
+    upper, lower = own if compared is None else compared.thresholds
+    codes = (scored.scores > upper).view(np.uint8)
+    if point.lower is not None:
+        codes[(scored.scores > lower) & (codes == DecisionCode.DIFFERENT)] = DecisionCode.REVIEW
     if refused is not None:
         codes[refused > 0] = DecisionCode.DIFFERENT if point.lower is None else DecisionCode.REVIEW
     return Decided(scored, point, shows_scores, codes, refused, unlike, compared)
@@ -479,22 +483,21 @@ class Answer(NamedTuple):
     raw: bool = False
 
 
-def answer_scores(scored: Scored, *, raw: bool, unlike: Sequence[dict[str, object]] | None) -> Answer:
-    """The scores; ``unlike``: what `unlike_rows` found, where that was asked for."""
+def answer_scores(
+    scored: Scored, *, raw: bool = False, detail: bool = False, ranges: RowRanges | None = None
+) -> Answer:
+    """The scores; with ``detail``, which pairs hold rows unlike those who calibrated, whose ranges these are."""
     if raw:
         return Answer(scored.scores.tobytes(), model_header(scored.model), raw=True)
     body = b'{"model":%b,"scores":%b' % (scored.model, to_json(scored.scores.tolist()))
     resolved = scored.resolved
     if resolved is not None and resolved.counts is not None:
         body += b',"aggregation":"%b"' % resolved.aggregation.encode()
-    if unlike is not None:
-        body += b',"unlike":%b' % to_json(unlike)
+    if detail:
+        unlike = UnlikeRows.find(ranges, resolved)
+        rows = [{"pair": pair, "rows": unlike.names(pair)} for pair in unlike.pairs] if unlike else []
+        body += b',"unlike":%b' % to_json(rows)
     return Answer(body + warnings_member(() if resolved is None else resolved.warnings) + b"}")
-
-
-def unlike_rows(unlike: UnlikeRows | None) -> list[dict[str, object]]:
-    """The pairs that hold a row unlike those who calibrated, and which rows of theirs."""
-    return [] if unlike is None else [{"pair": pair, "rows": unlike.names(pair)} for pair in unlike.pairs]
 
 
 def answer_decisions(decided: Decided, *, raw: bool) -> Answer:

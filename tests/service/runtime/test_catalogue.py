@@ -36,6 +36,7 @@ from pairmark.service.runtime.operating_points import (
 )
 from pairmark.service.runtime.runtime import Runtime
 from pairmark.service.runtime.versions import WINDOW, InputWatch, LoadedVersion, LoadedVersions
+from pairmark.service.scoring.score import Scored, decide
 from pairmark.service.tables import AliasRow, CalibrationRow, ModelRow, ModelVersion
 from tests.models.pair_worlds import COLUMNS, CellScorer, record_people
 from tests.service.conftest import Deployment
@@ -419,7 +420,8 @@ def test_matches_are_strictly_above(threshold: float, scores: list[float]) -> No
         beside = [np.nextafter(np.float32(threshold), np.float32(side)) for side in (-np.inf, np.inf)]
     values = [*scores, threshold, *(float(one) for one in beside if np.isfinite(one))]
     expected = [np.float32(value) > np.float32(threshold) for value in values]
-    assert point.decide(np.array(values, dtype=np.float32)).astype(bool).tolist() == expected
+    decided = decide(Scored(np.array(values, dtype=np.float32), b""), point, shows_scores=True)
+    assert decided.codes.astype(bool).tolist() == expected
 
 
 SCORER, REQUEST = CellScorer(), PointRequest("c", 0.1, 0.95, "auto")
