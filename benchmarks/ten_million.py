@@ -18,8 +18,9 @@ from scipy.stats import binomtest
 
 from benchmarks.common import Claim, Preset, Result, people
 from pairmark.models import MetricSimilarity
+from pairmark.models.core.artefact import release_pages
 from pairmark.models.core.search import TopRows
-from pairmark.service.galleries.cluster import WorkerSegment, release_pages, search
+from pairmark.service.galleries.cluster import WorkerSegment, search
 from pairmark.service.galleries.live_gallery import SEGMENT_ROWS
 from pairmark.service.galleries.rows import StoredRows
 from pairmark.service.galleries.segments import GalleryDisk, make_segment

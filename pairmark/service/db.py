@@ -18,6 +18,7 @@ from sqlalchemy import (
     Connection,
     Delete,
     Engine,
+    Insert,
     Select,
     Update,
     create_engine,
@@ -280,9 +281,11 @@ class Database:
             record.close()
 
 
-def execute_change(session: Session, statement: Update | Delete) -> int:
-    """Run a statement; returns how many rows it changed or deleted."""
-    return int(session.execute(statement).rowcount)  # type: ignore[attr-defined]
+def execute_change(session: Session, statement: Insert | Update | Delete) -> int:
+    """Run a statement; returns how many rows it added, changed or deleted."""
+    # Of an insertion it is not kept unasked.
+    options = {"preserve_rowcount": True}
+    return int(session.execute(statement, execution_options=options).rowcount)  # type: ignore[attr-defined]
 
 
 def insert_into(session: Session, table: Any) -> Any:

@@ -128,6 +128,17 @@ def test_rows_that_need_no_preparing_are_kept_once(metric: str, tmp_path: Path) 
     assert model.top_k(rows[:5], opened, 1)[1].tolist() == grid.max(axis=1, keepdims=True).tolist()
 
 
+def test_the_vectors_that_a_search_of_codes_read_are_let_go_of(tmp_path: Path) -> None:
+    """Mapped pages count as a process's memory: of many segments they would be all vectors."""
+    rows = np.random.default_rng(7).standard_normal((20_000, 16)).astype(np.float32)
+    model = MetricSimilarity().fit(rows[:4], [0, 0, 1, 1])
+    model.index(rows).save(tmp_path / "index")
+    opened = model.open_index(tmp_path / "index")
+    assert model.top_k(rows[:3], opened, 2)[0][:, 0].tolist() == [0, 1, 2]
+    maps = Path("/proc/self/smaps").read_text().split(str(tmp_path / "index" / "vectors.npy"))[1:]
+    assert [one.split("Rss:")[1].split()[0] for one in maps] == ["0"]
+
+
 @pytest.mark.parametrize("share", [None, 0.6, 0.2])
 @pytest.mark.parametrize("k", [10, 3_000])
 def test_rows_far_down_a_gallery_are_found(

@@ -13,6 +13,7 @@ import secrets
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from mmap import MADV_DONTNEED, mmap
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
@@ -232,6 +233,15 @@ def open_array(file: Path) -> np.ndarray[Any, Any]:
     array: np.ndarray[Any, Any] = np.load(file, mmap_mode=mode, allow_pickle=False)
     array.setflags(write=False)
     return array
+
+
+def release_pages(array: Any) -> None:
+    """Let go of an array's pages where it is mapped: those read count as the process's memory, and so do fifteen that
+    Linux maps around each. They stay in the system's cache, from where they are read again."""
+    while array is not None and not isinstance(array, mmap):
+        array = getattr(array, "base", None)
+    if array is not None:
+        array.madvise(MADV_DONTNEED)
 
 
 def npy_header(stream: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:

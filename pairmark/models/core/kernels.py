@@ -147,7 +147,6 @@ def unit_rows(rows, sealed):
                 row[j] = row[j] / length
 
 
-INNER, SQEUCLIDEAN, MANHATTAN = 0, 1, 2
 _STRIP = 64
 """Rows at a time: they stay in the first caches while every query meets them."""
 
@@ -156,51 +155,40 @@ _STRIP = 64
 
 
 @estimating_kernel
-def _inner(rows, first, last, query, q, out, start):
-    for i in range(first, last):
-        total = np.float32(0.0)
-        for j in range(rows.shape[1]):
-            total += rows[i, j] * query[q, j]
-        out[q, i - start] = total
-
-
-@estimating_kernel
-def _squares(rows, first, last, query, q, out, start):
+def _squares(rows, first, last, query, q, out):
     for i in range(first, last):
         total = np.float32(0.0)
         for j in range(rows.shape[1]):
             difference = rows[i, j] - query[q, j]
             total += difference * difference
-        out[q, i - start] = -total
+        out[q, i] = -total
 
 
 @estimating_kernel
-def _absolutes(rows, first, last, query, q, out, start):
+def _absolutes(rows, first, last, query, q, out):
     for i in range(first, last):
         total = np.float32(0.0)
         for j in range(rows.shape[1]):
             total += abs(rows[i, j] - query[q, j])
-        out[q, i - start] = -total
+        out[q, i] = -total
 
 
 @estimating_kernel
-def scan(measure, rows, start, stop, queries, out):
-    """Each query's inner product with rows ``start:stop``, or minus their distance; ``out`` is (queries, rows)."""
+def scan(rows, absolute, queries, out):
+    """Minus each query's squared distance from rows, or the sum of absolute differences; ``out`` is (queries, rows)."""
     # A strip of rows stays in the cache for all queries.
-    for first in range(start, stop, _STRIP):
-        last = min(first + _STRIP, stop)
+    for first in range(0, rows.shape[0], _STRIP):
+        last = min(first + _STRIP, rows.shape[0])
         for q in range(queries.shape[0]):
-            if measure == INNER:
-                _inner(rows, first, last, queries, q, out, start)
-            elif measure == SQEUCLIDEAN:
-                _squares(rows, first, last, queries, q, out, start)
+            if absolute:
+                _absolutes(rows, first, last, queries, q, out)
             else:
-                _absolutes(rows, first, last, queries, q, out, start)
+                _squares(rows, first, last, queries, q, out)
 
 
 @estimating_kernel
-def encode(rows, codes, steps, residuals):
-    """Each row as whole numbers of steps from -127 to 127; ``residuals`` : lengths of what the codes leave out."""
+def encode(rows, codes, steps, lengths):
+    """Each row as whole numbers of steps from -127 to 127; ``lengths`` : of rows, and of what their codes leave out."""
     half = np.float32(0.5)
     for i in range(rows.shape[0]):
         largest = np.float32(0.0)
@@ -208,20 +196,21 @@ def encode(rows, codes, steps, residuals):
             largest = max(largest, abs(rows[i, j]))
         # Of the smallest numbers the codes leave out all: their 127th is no number of its own.
         step = max(largest / np.float32(127.0), np.float32(1e-37))
-        inverse, total = np.float32(1.0) / step, 0.0
+        inverse, total, left_out = np.float32(1.0) / step, 0.0, 0.0
         for j in range(rows.shape[1]):
             x = rows[i, j]
             # The conversion cuts toward 0: half a step outward makes it round.
             code = np.int8(x * inverse + (half if x > 0 else -half))
             codes[i, j] = code
+            total += np.float64(x) ** 2
             # Of the codes as they are read, by the step, so that it bounds what `inverse` rounded, too.
-            total += (np.float64(x) - np.float64(code) * np.float64(step)) ** 2
-        steps[i], residuals[i] = step, math.sqrt(total)
+            left_out += (np.float64(x) - np.float64(code) * np.float64(step)) ** 2
+        steps[i], lengths[0, i], lengths[1, i] = step, math.sqrt(total), math.sqrt(left_out)
 
 
 @estimating_kernel
 def scan_codes(codes, steps, queries, out):
-    """As `scan`, inner products with what `encode` made of rows."""
+    """Each query's inner product with what `encode` made of rows; ``out`` is (queries, rows)."""
     for i in range(codes.shape[0]):
         for q in range(queries.shape[0]):
             total = np.float32(0.0)

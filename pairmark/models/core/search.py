@@ -17,21 +17,21 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_array, issparse
 
 from pairmark.models.core import kernels as search_kernels
 from pairmark.models.core.arrays import ArrayLike, Float32, Matrix, NDArray
-from pairmark.models.core.artefact import ArtefactError, read_artefact, write_artefact
+from pairmark.models.core.artefact import ArtefactError, read_artefact, release_pages, write_artefact
 
 Rows = slice | NDArray[np.intp]
 TopK = tuple[NDArray[np.intp], Float32]
 """Rows (n_queries, k), padded with -1, and their float32 scores, padded with -inf."""
 
 INDEX_KIND = "gallery-index"
-INDEX_VERSION = 3
+INDEX_VERSION = 4
 """Part of every digest: raised when what any family keeps of a gallery changes, so that no old index is misread."""
 _CSR_PARTS = ("data", "indices", "indptr")
 
@@ -264,15 +264,7 @@ def merge_top_k(parts: Sequence[TopK], k: int, keys: Sequence[Any]) -> Merged:
 
 BLOCK = 65_536
 """Rows scanned at a time: their estimates stay in the cache until they are looked through."""
-LENGTHS = "search_lengths"
-"""Name of the index array that `lengths` makes; needed for inner products."""
-
 Measure = Literal["inner", "sqeuclidean", "manhattan"]
-_CODES: Final = {
-    "inner": search_kernels.INNER,
-    "sqeuclidean": search_kernels.SQEUCLIDEAN,
-    "manhattan": search_kernels.MANHATTAN,
-}
 # u of float32; and far more than a product loses where float32 has no smaller number.
 _UNIT = 2.0**-24
 _TINY = 2.0**-120
@@ -307,13 +299,12 @@ class SearchForm:
     measure : ``inner``: the inner product; ``sqeuclidean`` or ``manhattan``: minus that distance. The score must not
         decrease where the measure increases.
     queries : (n_queries, m) float32, the queries' vectors.
-    gallery : (n, m) float32, the gallery's; best made once, in `PairScorerMixin._index_arrays`.
+    gallery : (n, m) float32, the gallery's; best made once, in `PairScorerMixin._index_arrays`, and for inner products
+        with what `encode` makes of it.
     least_measure : a score -> the least measure with which a pair can score as much, rounding and all; -inf where that
         is unknown (then everything is scored).
     slack : how far, beyond 2^-40 of its size, the measure that `pair_score` computes may be from the measure of these
         float32 vectors; for families whose scores do not come from these very vectors.
-    lengths : what `lengths` found of the gallery, for inner products.
-    codes : what `encode` made of the gallery, for inner products: scanned instead, a quarter of the bytes.
     """
 
     measure: Measure
@@ -321,8 +312,6 @@ class SearchForm:
     gallery: Float32 = field(repr=False)
     least_measure: Callable[[float], float] = same_measure
     slack: float = 0.0
-    lengths: NDArray[np.float64] | None = field(default=None, repr=False)
-    codes: "Codes | None" = field(default=None, repr=False)
 
 
 class Codes(NamedTuple):
@@ -331,34 +320,28 @@ class Codes(NamedTuple):
     Attributes
     ----------
     rows : (n, m) int8; steps : (n,) float32: a row is its codes times its step, but for a residual.
-    residuals : the greatest length of a residual of each block. By Cauchy and Schwarz an inner product with a query is
-        no farther from that with the codes than the query's length times it.
+    lengths, residuals : the greatest length of a row and of a residual of each block. By Cauchy and Schwarz an inner
+        product with a query is no farther from that with the codes than the query's length times the residual's.
     """
 
     rows: NDArray[np.int8]
     steps: Float32
+    lengths: NDArray[np.float64]
     residuals: NDArray[np.float64]
 
 
-CODES = [f"search_{name}" for name in Codes._fields]
+_CODED = [f"search_{name}" for name in Codes._fields]
 """Names of the index arrays that make `Codes`."""
 
 
-def encode(gallery: Float32) -> Codes:
-    """The gallery in 8 bits a number."""
-    n = gallery.shape[0]
-    codes = Codes(np.empty(gallery.shape, dtype=np.int8), np.empty(n, dtype=np.float32), np.empty(n))
-    search_kernels.encode(seal_array(np.ascontiguousarray(gallery, dtype=np.float32)), *codes)
+def encode(gallery: Float32) -> dict[str, NDArray[Any]]:
+    """What an index keeps of rows whose inner products are scanned."""
+    rows, n = seal_array(np.ascontiguousarray(gallery, dtype=np.float32)), gallery.shape[0]
+    codes, steps, norms = np.empty(gallery.shape, np.int8), np.empty(n, np.float32), np.empty((2, n))
+    search_kernels.encode(rows, codes, steps, norms)
     # A little more, for the roundings of the lengths themselves.
-    most = np.maximum.reduceat(codes.residuals, np.arange(0, n, BLOCK)) * (1.0 + 2.0**-20)
-    return codes._replace(residuals=most)
-
-
-def lengths(gallery: Float32) -> NDArray[np.float64]:
-    """The greatest length of the rows of each block, which bounds the error of their inner products."""
-    rows = np.ascontiguousarray(gallery, dtype=np.float32)
-    blocks = (rows[start : start + BLOCK] for start in range(0, rows.shape[0], BLOCK))
-    return np.sqrt([np.einsum("ij,ij->i", part, part, dtype=np.float64).max() for part in blocks])
+    longest = np.maximum.reduceat(norms, np.arange(0, n, BLOCK), axis=1) * (1.0 + 2.0**-20)
+    return dict(zip(_CODED, (codes, steps, *longest), strict=True))
 
 
 def top_k_by_form(
@@ -370,12 +353,11 @@ def top_k_by_form(
 ) -> TopK:
     """`PairScorerMixin.top_k` by scanning; see `SearchForm`. ``score_rows`` : `PairScorerMixin._score_rows`."""
     vectors = np.ascontiguousarray(form.queries, dtype=np.float32)
-    (n, width), codes, longest = form.gallery.shape, form.codes, form.lengths
-    if codes is None:
-        gallery = seal_array(np.ascontiguousarray(form.gallery, dtype=np.float32))
-        longest = lengths(gallery) if longest is None and form.measure == "inner" else longest
+    n, width = form.gallery.shape
+    gallery = seal_array(np.ascontiguousarray(form.gallery, dtype=np.float32))
+    codes = Codes(*(index.arrays[name] for name in _CODED)) if form.measure == "inner" else None
     # Codes are added up before a step multiplies the sum, which could overflow: none is longer than this.
-    longest_code = 0.0 if codes is None else 128.0 * math.sqrt(width)
+    longest_code = 128.0 * math.sqrt(width)
     best = [TopRows(limits.k, limits.above) for _ in range(vectors.shape[0])]
     for first in range(0, vectors.shape[0], _QUERIES):
         batch = vectors[first : first + _QUERIES]
@@ -384,7 +366,7 @@ def top_k_by_form(
         for rows, mask in _blocks(n, limits.allowed):
             if codes is None:
                 block = seal_array(gallery[rows])
-                search_kernels.scan(_CODES[form.measure], block, 0, len(block), batch, estimates)
+                search_kernels.scan(block, form.measure == "manhattan", batch, estimates)
             else:
                 block, steps = seal_array(codes.rows[rows]), seal_array(codes.steps[rows])
                 search_kernels.scan_codes(block, steps, batch, estimates)
@@ -392,8 +374,10 @@ def top_k_by_form(
             at = rows.start // BLOCK if isinstance(rows, slice) else 0
             part = slice(at, at + 1 if isinstance(rows, slice) else None)
             for i in range(norms.size):
-                residual = 0.0 if codes is None else float(norms[i] * codes.residuals[part].max())
-                scale = math.nan if longest is None else norms[i] * longest[part].max() + residual
+                scale = residual = 0.0
+                if codes is not None:
+                    residual = float(norms[i] * codes.residuals[part].max())
+                    scale = norms[i] * codes.lengths[part].max() + residual
                 if not norms[i] * longest_code < _HUGE:
                     scale = math.inf
                 query, query_best = queries[first + i : first + i + 1], best[first + i]
@@ -410,6 +394,10 @@ def top_k_by_form(
 
                 least_estimate = partial(limit, form, width, scale, residual)
                 look_through(offer, least_estimate, estimates[i, : len(block)], mask, query_best)
+    if codes is not None:
+        # A handful of these was read.
+        release_pages(index.vectors)
+        release_pages(form.gallery)
     return pad_results(best, limits.k)
 
 

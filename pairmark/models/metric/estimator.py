@@ -16,15 +16,11 @@ from pairmark.models.core.inputs import by_feature, csr_parts, feature_names_of,
 from pairmark.models.core.kernels import LANES, project_rows, row_products, unit_rows
 from pairmark.models.core.scores import PairsOfRows
 from pairmark.models.core.search import (
-    CODES,
-    LENGTHS,
-    Codes,
     GalleryIndex,
     Measure,
     Rows,
     SearchForm,
     encode,
-    lengths,
     root_measure,
     same_measure,
     seal_array,
@@ -274,7 +270,7 @@ class MetricSimilarity(PairScorerMixin, EmbedderMixin, BaseEstimator):
         # A scan of distances reads the vectors themselves, which have to be padded.
         arrays = {} if as_given or (of_products and not self.whiten) else {"prepared": prepared}
         if of_products:
-            arrays |= {LENGTHS: lengths(prepared), **dict(zip(CODES, encode(prepared), strict=True))}
+            arrays |= encode(prepared)
         return arrays
 
     def _search_form(self, queries: Matrix, index: GalleryIndex) -> SearchForm | None:
@@ -287,8 +283,6 @@ class MetricSimilarity(PairScorerMixin, EmbedderMixin, BaseEstimator):
             queries=prepared,
             gallery=gallery,
             least_measure=least_measure,
-            lengths=index.arrays.get(LENGTHS),
-            codes=Codes(*(index.arrays[name] for name in CODES)) if measure == "inner" else None,
         )
 
     def _pair_score(self, left: Matrix, right: Matrix) -> Float32:

@@ -24,11 +24,10 @@ from pairmark.models.core.scores import (
     sides_of,
 )
 from pairmark.models.core.search import (
-    LENGTHS,
     GalleryIndex,
     Rows,
     SearchForm,
-    lengths,
+    encode,
     same_measure,
     seal_array,
 )
@@ -402,7 +401,7 @@ class Plda(PairScorerMixin, EmbedderMixin, BaseEstimator):
 
     def _index_arrays(self, vectors: Matrix) -> dict[str, Any]:
         columns = self._columns(vectors)
-        return {_COLUMNS: columns, LENGTHS: lengths(columns)}
+        return {_COLUMNS: columns, **encode(columns)}
 
     def _score_rows(self, queries: Matrix, index: GalleryIndex, rows: Rows) -> Float32:
         columns = seal_array(index.arrays[_COLUMNS][rows])
@@ -425,7 +424,6 @@ class Plda(PairScorerMixin, EmbedderMixin, BaseEstimator):
             queries=vectors,
             gallery=index.arrays[_COLUMNS],
             least_measure=self._least_measure,
-            lengths=index.arrays.get(LENGTHS),
         )
 
     def _least_measure(self, score: float) -> float:

@@ -17,7 +17,7 @@ from pairmark.models.core.arrays import Bool, Float32, Float64, Int64, Matrix
 from pairmark.models.core.base import EmbedderMixin, PairScorerMixin
 from pairmark.models.core.inputs import csr_parts, one_of_equals
 from pairmark.models.core.kernels import project_rows
-from pairmark.models.core.search import LENGTHS, GalleryIndex, Rows, SearchForm, lengths, number_rows
+from pairmark.models.core.search import GalleryIndex, Rows, SearchForm, encode, number_rows
 from pairmark.models.core.spec import LearnerSpec, Seed, document_parameters, keep_arguments
 from pairmark.models.core.state import Array, Fact, StoredState, refuse
 from pairmark.models.rankboost.rows import KnownColumns, places_of, sparse_rows
@@ -373,7 +373,7 @@ class AlignedKernel(KnownColumns, PairScorerMixin, EmbedderMixin, BaseEstimator)
     def _index_arrays(self, vectors: Matrix) -> dict[str, Any]:
         if self.psd:
             phi = self._phi(vectors)
-            return {"phi": phi, LENGTHS: lengths(phi)}
+            return {"phi": phi, **encode(phi)}
         return dict(zip(("first", "second"), self._halves(vectors), strict=True))
 
     def _search_form(self, queries: Matrix, index: GalleryIndex) -> SearchForm | None:
@@ -383,7 +383,6 @@ class AlignedKernel(KnownColumns, PairScorerMixin, EmbedderMixin, BaseEstimator)
             measure="inner",
             queries=self._phi(queries),
             gallery=index.arrays["phi"],
-            lengths=index.arrays[LENGTHS],
         )
 
     def _pair_score(self, left: Matrix, right: Matrix) -> Float32:

@@ -17,11 +17,10 @@ from pairmark.models.core.kernels import LANES, row_products, unit_rows
 from pairmark.models.core.progress import one_blas_thread, report
 from pairmark.models.core.scaling import fitted_sharpness
 from pairmark.models.core.search import (
-    LENGTHS,
     GalleryIndex,
     Rows,
     SearchForm,
-    lengths,
+    encode,
     same_measure,
     seal_array,
 )
@@ -396,7 +395,7 @@ class RSBL(PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstimator):
     def _index_arrays(self, vectors: Matrix) -> dict[str, Any]:
         """The gallery embedded, once."""
         prepared = self._prepared(vectors)
-        return {"prepared": prepared, LENGTHS: lengths(prepared)}
+        return {"prepared": prepared, **encode(prepared)}
 
     def _search_form(self, queries: Matrix, index: GalleryIndex) -> SearchForm | None:
         return SearchForm(
@@ -404,7 +403,6 @@ class RSBL(PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstimator):
             queries=self._prepared(queries),
             gallery=index.arrays["prepared"],
             least_measure=same_measure,
-            lengths=index.arrays.get(LENGTHS),
         )
 
     def _walked(self, X: Float32) -> list[Float32]:

@@ -16,7 +16,6 @@ from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from mmap import MADV_DONTNEED, mmap
 from typing import Any
 
 import numpy as np
@@ -130,14 +129,6 @@ def worker_segment(wanted: GalleryRow, low: int, high: int, as_of: int) -> Worke
     return WorkerSegment(state, segment, estimator)
 
 
-def release_pages(array: Any) -> None:
-    """Let go of an array's pages where it is mapped: read once, they count as the process's memory until it is full."""
-    while array is not None and not isinstance(array, mmap):
-        array = getattr(array, "base", None)
-    if array is not None:
-        array.madvise(MADV_DONTNEED)
-
-
 def search(
     segments: list[WorkerSegment],
     dead_seqs: list[NDArray[np.int64]],
@@ -160,9 +151,6 @@ def search(
         if mask.any():
             masked_segments.append((segment, mask))
     hits = best_of_segments(segments[0].estimator, queries, k, masked_segments, above, None)
-    for segment, _ in masked_segments:
-        # A search of codes reads a few vectors, and the pages around them; those of other models are read anew.
-        release_pages(segment.index.vectors)
     return hits, max(one.segment.as_of for one in segments)
 
 

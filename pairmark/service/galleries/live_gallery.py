@@ -244,18 +244,22 @@ class LiveGallery:
         return [part.segment for part in parts[first:]] if len(parts) - first >= 4 else None
 
 
-def _removed_rows(removals: Sequence[Any], parts: Sequence[Part]) -> tuple[NDArray[np.int64], list[str]]:
+def _removed_rows(removals: NDArray[np.int64], parts: Sequence[Part]) -> tuple[NDArray[np.int64], list[str]]:
     """The numbers of rows that were replaced or erased, and the ids of the erased ones, as far as they are known
     here."""
-    erased_seqs = {removal.removed for removal in removals if removal.erased}
+    _, removed, is_erased = removals.T
+    erased = set(removed[is_erased > 0].tolist())
+    if not erased:
+        return removed, []
     # What an erased row once replaced is to go too.
     # The newest first, so that a row replaced again and again is followed to its beginning.
-    for removal in reversed(removals):
-        if removal.seq in erased_seqs and not removal.erased:
-            erased_seqs.add(removal.removed)
-    erased = np.array(sorted(erased_seqs), dtype=np.int64)
-    ids = {part.segment.ids[row] for part in parts for row in part.segment.rows_of(erased).tolist()}
-    return np.array([removal.removed for removal in removals], dtype=np.int64), sorted(ids)
+    for seq, replaced, _ in reversed(removals.tolist()):
+        if seq in erased:
+            erased.add(replaced)
+    seqs = np.array(sorted(erased), dtype=np.int64)
+    return removed, sorted(
+        {part.segment.ids[row] for part in parts for row in part.segment.rows_of(seqs).tolist()}
+    )
 
 
 OPEN_GALLERIES = 64

@@ -69,9 +69,9 @@ def checked_metadata(value: Any) -> str | None:
     return body.decode()
 
 
-def _read(metadata: Iterable[str | None]) -> list[dict[str, Any]]:
+def _read(metadata: Iterable[str]) -> list[dict[str, Any]]:
     """Metadata that `checked_metadata` returned, as objects."""
-    facts: list[dict[str, Any]] = from_json(f"[{','.join([text or '{}' for text in metadata])}]")
+    facts: list[dict[str, Any]] = from_json(f"[{','.join(metadata)}]")
     return facts
 
 
@@ -203,8 +203,10 @@ def metadata_columns(metadata: list[str | None]) -> Columns:
     # Of each field, the items' numbers in a list of its different values.
     numbers_of: dict[str, NDArray[np.int32]] = {}
     distinct: dict[str, dict[tuple[int, Any], int]] = {}
-    for start in range(0, len(metadata), _READ_ROWS):
-        for row, facts in enumerate(_read(metadata[start : start + _READ_ROWS]), start):
+    described = [(row, text) for row, text in enumerate(metadata) if text]
+    for start in range(0, len(described), _READ_ROWS):
+        rows, texts = zip(*described[start : start + _READ_ROWS], strict=True)
+        for row, facts in zip(rows, _read(texts), strict=True):
             for name, value in facts.items():
                 if name not in distinct:
                     numbers_of[name] = np.full(len(metadata), -1, dtype=np.int32)

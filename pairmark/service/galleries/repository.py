@@ -13,7 +13,21 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 from pydantic_core import from_json
-from sqlalchemy import ARRAY, ColumnElement, Text, and_, any_, delete, func, insert, literal, select, update
+from sqlalchemy import (
+    ARRAY,
+    ColumnElement,
+    Text,
+    and_,
+    any_,
+    column,
+    delete,
+    false,
+    func,
+    insert,
+    literal,
+    select,
+    update,
+)
 from sqlalchemy.orm import InstrumentedAttribute, Session, load_only
 
 from pairmark.models.core.arrays import Float32
@@ -136,28 +150,24 @@ _UPSERTING = (
 
 def upsert(session: Session, state: GalleryRow, rows: Rows, now: float, new_fields: Sequence[str]) -> None:
     """Write rows under the next sequence numbers; the gallery must be locked."""
-    first = state.seq + 1
-    replaced = seqs_of(session, state.id, rows.ids)
-    if replaced:
-        session.execute(
-            insert(GalleryRemoval),
-            [
-                # The replacing row's own number: an erasure of that one finds what it replaced.
-                {"gallery_id": state.id, "seq": first + place, "removed": replaced[name], "erased": False}
-                for place, name in enumerate(rows.ids)
-                if name in replaced
-            ],
-        )
+    item, removal, names = GalleryItem, GalleryRemoval, _texts(session, rows.ids)
+    seq_of = select(item.seq).where(item.gallery_id == state.id, item.id == names.c.value).scalar_subquery()
+    # The replacing row's own number: an erasure of that one finds what it replaced.
+    replaced = select(literal(state.id), state.seq + names.c.place, seq_of, false()).where(
+        seq_of.is_not(None)
+    )
+    columns = (removal.gallery_id, removal.seq, removal.removed, removal.erased)
+    n_replaced = execute_change(session, insert(removal).from_select(columns, replaced))
     bodies = rows.form.bodies(rows.vectors)
     values = [
-        (state.id, name, subject, body, metadata, first + place)
-        for place, (name, subject, body, metadata) in enumerate(
-            zip(rows.ids, rows.subjects, bodies, rows.metadata, strict=True)
+        (state.id, name, subject, body, metadata, seq)
+        for seq, (name, subject, body, metadata) in enumerate(
+            zip(rows.ids, rows.subjects, bodies, rows.metadata, strict=True), state.seq + 1
         )
     ]
     _insert(session, values)
     state.seq += len(rows)
-    state.items += len(rows) - len(replaced)
+    state.items += len(rows) - n_replaced
     state.updated_at = now
     if new_fields:
         state.fields = [*state.fields, *new_fields]
@@ -183,14 +193,22 @@ def _insert(session: Session, values: list[tuple[Any, ...]]) -> None:
         )
 
 
+def _texts(session: Session, values: Sequence[str]) -> Any:
+    """Some texts as a table of ``place``, from 1, and ``value``, however many these are: they are one parameter."""
+    if session.get_bind().dialect.name == "postgresql":
+        array = func.unnest(literal(list(values), ARRAY(Text)))
+        return array.table_valued(column("value", Text), with_ordinality="place").render_derived()
+    texts = func.json_each(json.dumps(list(values))).table_valued("key", "value")
+    return select((texts.c.key + 1).label("place"), texts.c.value).subquery()
+
+
 def _any_of(
     session: Session, column: InstrumentedAttribute[Any], values: Sequence[str]
 ) -> ColumnElement[bool]:
-    """Whether a column holds one of some texts, however many these are: they are one parameter."""
+    """Whether a column holds one of some texts."""
     if session.get_bind().dialect.name == "postgresql":
         return column == any_(literal(list(values), ARRAY(Text)))
-    texts = func.json_each(json.dumps(list(values))).table_valued("value")
-    return column.in_(select(texts.c.value))
+    return column.in_(select(_texts(session, values).c.value))
 
 
 def seqs_of(session: Session, gallery_id: int, ids: Sequence[str]) -> dict[str, int]:
@@ -235,14 +253,15 @@ def prune_removals(session: Session, state: GalleryRow) -> None:
 # ---------------------------------------------------------------- reading items
 
 
-def removals(session: Session, gallery_id: int, after: int) -> Sequence[Any]:
-    """What was removed after a sequence number, in order: ``seq``, ``removed`` and ``erased`` of each."""
-    table = GalleryRemoval
-    return session.execute(
-        select(table.seq, table.removed, table.erased)
-        .where(table.gallery_id == gallery_id, table.seq > after)
-        .order_by(table.seq)
-    ).all()
+def removals(session: Session, gallery_id: int, after: int) -> NDArray[np.int64]:
+    """What was removed after a sequence number, in order: (n, 3), ``seq``, ``removed`` and whether it was erased."""
+    # Of the table, since objects of a mapped class cost several times as much.
+    table = GalleryRemoval.__table__.c
+    removed = select(table.seq, table.removed, table.erased).where(
+        table.gallery_id == gallery_id, table.seq > after
+    )
+    rows = session.execute(removed.order_by(table.seq))
+    return np.fromiter(chain.from_iterable(rows), dtype=np.int64).reshape(-1, 3)
 
 
 def count_range(session: Session, gallery_id: int, low: int, high: int) -> int:

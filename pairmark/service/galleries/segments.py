@@ -55,12 +55,9 @@ class Texts:
     @classmethod
     def of(cls, values: Sequence[str]) -> "Texts":
         joined = "".join(values)
-        if joined.isascii():
-            ends = np.cumsum(np.fromiter(map(len, values), dtype=np.int64, count=len(values)))
-            return cls(np.frombuffer(joined.encode(), dtype=np.uint8), ends)
-        encoded = [value.encode() for value in values]
-        ends = np.cumsum([len(body) for body in encoded], dtype=np.int64)
-        return cls(np.frombuffer(b"".join(encoded), dtype=np.uint8), ends)
+        sizes = map(len, values if joined.isascii() else [value.encode() for value in values])
+        ends = np.cumsum(np.fromiter(sizes, dtype=np.int64, count=len(values)))
+        return cls(np.frombuffer(joined.encode(), dtype=np.uint8), ends)
 
     def __len__(self) -> int:
         return int(self._ends.size)

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -183,17 +184,14 @@ class GalleryView:
         segment = part.segment
         if not len(segment) or segment.seqs[-1] <= after:
             return np.zeros(len(segment), dtype=np.bool_)
-        mask = choose(segment.columns, len(segment), conditions)
+        likeness = None if like is None else like(segment)
+        masks = [choose(segment.columns, len(segment), conditions), part.alive, likeness]
         if segment.seqs[0] <= after:
             newer = np.zeros(len(segment), dtype=np.bool_)
             newer[segment.order[np.searchsorted(segment.seqs, after, side="right") :]] = True
-            mask = newer if mask is None else mask & newer
-        alike = None if like is None else like(segment)
-        if alike is not None:
-            mask = alike if mask is None else mask & alike
-        if part.alive is None:
-            return mask
-        return part.alive if mask is None else mask & part.alive
+            masks.append(newer)
+        given = [mask for mask in masks if mask is not None]
+        return reduce(np.logical_and, given) if given else None
 
 
 def _best_subjects(
