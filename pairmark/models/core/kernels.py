@@ -19,20 +19,17 @@ LANES = 8
 
 
 @kernel
-def affine(X, weights, bias, out):
-    """``out = bias + X weights``, each entry summed in the order of the inputs."""
+def add_products(X, weights, out):
+    """``out += X weights``, each entry summed in the order of the inputs."""
     # Some rows share each line of the weights that is read, and the inner loop runs side by side over outputs. Several
     # inputs at a time would be more arrays than compilers hold apart: two to four times slower.
     for first in range(0, X.shape[0], _ROWS):
         last = min(first + _ROWS, X.shape[0])
-        for p in range(first, last):
-            for j in range(bias.shape[0]):
-                out[p, j] = bias[j]
         for i in range(X.shape[1]):
             line = weights[i]
             for p in range(first, last):
                 x, target = X[p, i], out[p]
-                for j in range(bias.shape[0]):
+                for j in range(line.shape[0]):
                     target[j] += x * line[j]
 
 

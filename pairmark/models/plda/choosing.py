@@ -100,14 +100,17 @@ class LatentMap:
         components = self.preparation.components
         if components is None:
             return rows
-        return _affine(rows, components, np.zeros(components.shape[1], dtype=np.float32))
+        coordinates = np.zeros((rows.shape[0], components.shape[1]), dtype=np.float32)
+        row_kernels.add_products(rows, components, coordinates)
+        return coordinates
 
     def of_prepared(self, rows: Float32) -> Float32:
         """Latent coordinates of `prepared` rows, (n, q) float32."""
         if self.length is not None:
             rows = rows.copy()
             row_kernels.unit_lengths(rows, self.length)
-        coordinates = _affine(rows, self.weights, self.bias)
+        coordinates = np.repeat(self.bias[None], rows.shape[0], axis=0)
+        row_kernels.add_products(rows, self.weights, coordinates)
         return np.clip(coordinates, -_LIMIT, _LIMIT, out=coordinates)
 
     def latent(self, X: Float32) -> Float32:
@@ -128,12 +131,6 @@ def shape_rows(rows: Float32, shape: Shape) -> Float32:
     return np.asarray(
         rows * (np.sqrt(rows.shape[1]) / np.where(lengths > 0, lengths, 1.0)).astype(np.float32)
     )
-
-
-def _affine(rows: Float32, weights: Float32, bias: Float32) -> Float32:
-    out = np.empty((rows.shape[0], weights.shape[1]), dtype=np.float32)
-    row_kernels.affine(rows, weights, bias, out)
-    return out
 
 
 def principal_components(rows: Float32, n_components: int, random: np.random.Generator) -> Float32:

@@ -43,37 +43,25 @@ NODES, LEAVES = 2**DEPTH - 1, 2**DEPTH
 
 
 @kernel
-def corrections(a, at_a, b, at_b, features, thresholds, values, bound, out):
-    """Each pair's sum of leaves, held within ``bound``, into ``out`` (n,).
+def add_leaves(differences, features, thresholds, values, node, out):
+    """Add to each pair, ``out`` (n,), the leaves that its differences lead to.
 
-    Trees are of one depth, every node in its place: node k's children are 2 k + 1 and 2 k + 2. They see absolute
-    differences, which do not care for sides.
+    Trees are of one depth, every node in its place: node k's children are 2 k + 1 and 2 k + 2.
 
     Parameters
     ----------
-    a, b : rows, float32. at_a, at_b : (n,) the rows of each pair.
-    features : (T, NODES) int32. thresholds : (T, NODES) float32. values : (T, LEAVES).
+    differences : (n, m) float32, n a multiple of `LANES`.
+    features : (T, NODES) int32. thresholds : (T, NODES) float32. values : (T, LEAVES). node : (LANES,) int64, memory.
     """
-    n, m = out.size, a.shape[1]
-    differences = np.zeros((LANES, m), dtype=np.float32)
-    node = np.empty(LANES, dtype=np.int64)
-    total = np.empty(LANES)
-    for first in range(0, n, LANES):
-        # Several pairs walk down a tree together: one alone would wait for memory at every node.
-        width = min(LANES, n - first)
-        for lane in range(width):
-            left, right = a[at_a[first + lane]], b[at_b[first + lane]]
-            for f in range(m):
-                differences[lane, f] = abs(left[f] - right[f])
-        total[:] = 0.0
+    for first in range(0, out.shape[0], LANES):
         for t in range(values.shape[0]):
-            node[:] = 0
+            # Several pairs walk down a tree together: one alone would wait for memory at every node.
+            for lane in range(LANES):
+                node[lane] = 0
             for _ in range(DEPTH):
-                # All lanes, also those beyond the last pair, whose sums nobody reads: a fixed number unrolls.
                 for lane in range(LANES):
                     k = node[lane]
-                    node[lane] = 2 * k + 1 + np.int64(differences[lane, features[t, k]] > thresholds[t, k])
+                    is_above = differences[first + lane, features[t, k]] > thresholds[t, k]
+                    node[lane] = 2 * k + 1 + np.int64(is_above)
             for lane in range(LANES):
-                total[lane] += values[t, node[lane] - NODES]
-        for lane in range(width):
-            out[first + lane] = min(max(total[lane], -bound), bound)
+                out[first + lane] += values[t, node[lane] - NODES]

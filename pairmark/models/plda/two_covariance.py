@@ -24,6 +24,7 @@ from scipy.special import expit
 
 from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
 from pairmark.models.core.inputs import feature_names_of
+from pairmark.models.core.kernels import LANES
 from pairmark.models.core.state import Array, Fact
 from pairmark.models.pairs.sampling import sample_pairs
 from pairmark.models.plda import kernels
@@ -236,14 +237,13 @@ class Residual(NamedTuple):
     bound: Annotated[float, Fact(), Field(ge=0.0)]
 
     def corrections(self, a: Float32, b: Float32) -> Float64:
-        """What trees add to pairs of rows, (n,); one side may have a single row."""
-        numbers = np.arange(max(a.shape[0], b.shape[0]))
-        out: Float64 = np.empty(numbers.size)
-        kernels.corrections(
-            a, numbers * (a.shape[0] > 1), b, numbers * (b.shape[0] > 1),
-            self.features, self.thresholds, self.values, self.bound, out,
-        )  # fmt: skip
-        return out
+        """What trees add to pairs of rows, (n,), whichever side is which; one side may have a single row."""
+        n = max(a.shape[0], b.shape[0])
+        differences = np.zeros((n + -n % LANES, a.shape[1]), dtype=np.float32)
+        np.abs(np.subtract(a, b, out=differences[:n]), out=differences[:n])
+        sums, node = np.zeros(differences.shape[0]), np.empty(LANES, dtype=np.int64)
+        kernels.add_leaves(differences, self.features, self.thresholds, self.values, node, sums)
+        return np.clip(sums[:n], -self.bound, self.bound)
 
 
 def fit_residual(

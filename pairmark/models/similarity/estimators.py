@@ -79,8 +79,8 @@ class Axes(NamedTuple):
         rows = one_of_equals(X)
         with np.errstate(over="ignore"):
             points = np.clip((rows - self.centre) * self.scale, -_LIMIT, _LIMIT)
-        out = np.empty((rows.shape[0], self.weights.shape[1]), dtype=np.float32)
-        kernels.affine(points, np.array(self.weights), np.zeros(out.shape[1], dtype=np.float32), out)
+        out = np.zeros((rows.shape[0], self.weights.shape[1]), dtype=np.float32)
+        kernels.add_products(points, np.array(self.weights), out)
         return np.broadcast_to(np.hstack([rows, out]), (X.shape[0], X.shape[1] + out.shape[1]))
 
 

@@ -8,14 +8,14 @@ import math
 
 import numpy as np
 
-from pairmark.models.core.compiled import inlined_kernel, inner_kernel, kernel
+from pairmark.models.core.compiled import inner_kernel, kernel
 
 BINS = 128
 MISSING = BINS - 1
 """Bin of missing values; others are in the bins below."""
 
 
-@inlined_kernel
+@inner_kernel
 def _best_border(cells, tried, all_g, all_h, min_weight, ridge, direction):
     """Gain, border and side of missing values of a feature's best split: ``cells[tried]`` (BINS, 2) of sums."""
     missing_g, missing_h = cells[tried, MISSING, 0], cells[tried, MISSING, 1]
