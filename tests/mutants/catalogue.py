@@ -631,8 +631,8 @@ WATCHED: dict[str, tuple[Row, ...]] = {
         (
             "names in each other's columns are close",
             "pairmark/models/linking",
-            r"if swapped := name_places\(self\.roles\):",
-            "if swapped := ():",
+            r"\*\(\[\(names\[0\], names\[1\], True\)\] if is_one_of_each else \[\]\),",
+            "",
         ),
     ),
     "tests/service/api/test_bodies.py": (

@@ -393,6 +393,51 @@ def test_names_in_each_others_columns_are_explained_as_close(tmp_path: Path) -> 
     assert all(field["weight"] > 0 for field in names)
 
 
+def test_phones_in_each_others_columns_are_of_one_person(tmp_path: Path) -> None:
+    identity, columns = table(600, "dependent")
+    number = {who: f"07{who:04d}{who * 7919 % 9973:05d}" for who in set(identity.values())}
+    mobile = [number[who] for who in identity.values()]
+    office = [f"0{int(phone) * 31 % 10**9:09d}" for phone in mobile]
+    is_moved = [row % 2 == 0 for row in range(len(mobile))]
+    sides = [
+        [a if moved else b for a, b, moved in zip(one, other, is_moved, strict=True)]
+        for one, other in ((mobile, office), (office, mobile))
+    ]
+    columns = {"id": columns["id"], "last": columns["last"], "mobile": sides[0], "phone": sides[1]}
+    state, file = tmp_path / "state", write(tmp_path / "t.csv", columns)
+    state.mkdir()
+    outputs = Outputs(links=tmp_path / "links.csv")
+    link_files(
+        [file], tmp_path, Settings(job_threads=1), LinksRequest(left="t"), outputs=outputs, folder=state
+    )
+    assert f1(read(outputs.links), identity) >= 0.97
+    record = {name: cells[0] for name, cells in columns.items()}
+    crossed = record | {"mobile": record["phone"], "phone": record["mobile"]}
+    with open_results(Stored(state)) as results:
+        for other, levels in ((crossed, ["close", "close"]), (crossed | {"phone": ""}, ["close", "missing"])):
+            fields = results.explain(record, other)
+            assert [field["level"] for field in fields if field["field"] != "last"] == levels
+
+
+def test_products_whose_columns_are_written_in_several_ways_are_linked_by_words(tmp_path: Path) -> None:
+    drawn, identity = np.random.default_rng(0), dict[str, int]()
+    sides: list[dict[str, list[str]]] = [{name: [] for name in ("id", "drug", "form", "pack")} for _ in "lr"]
+    forms, packs = ("tablets", "tabs"), ("{} St", "N{}")
+    for thing in range(400):
+        drug = "".join(drawn.choice(["ka", "lo", "mi", "ren", "sta", "vo", "bel", "tur"], 4))
+        dose, pack = drawn.choice([10, 25, 50, 100, 400], 2)
+        for at, side in enumerate(sides):
+            cells = (f"{'lr'[at]}{thing}", f"{drug} {dose} mg", forms[at], packs[at].format(pack))
+            identity[cells[0]] = thing
+            for column, cell in zip(side.values(), cells, strict=True):
+                column.append(cell)
+    files = [write(tmp_path / f"{at}.csv", side) for at, side in enumerate(sides)]
+    summary, rows = linked(tmp_path, *files, right="other")
+    assert f1(rows, identity) >= 0.9
+    assert summary.false_links.unknown
+    assert any("compared as texts" in note for note in summary.notes)
+
+
 def test_edits_beside_a_folder_read_as_they_are_written_anew(tmp_path: Path) -> None:
     state, new_state = tmp_path / "state", tmp_path / "new"
     for folder in (state, new_state):

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairmark.models.core.arrays import Bool, Int64
-from pairmark.models.linking.mixture import NAMES
+from pairmark.models.linking.mixture import NAMES, exchanged_places
 from pairmark.models.records.compare import LinkField
 
 
@@ -173,6 +173,11 @@ class Blocks:
         many rows of one as there is room for, at most that."""
         for number in range(len(self._fields)):
             self._add([number], [self._names[number]], _CAP)
+        roles = [field.definition.role for field in self._fields]
+        for i, j, needs_both in exchanged_places(roles):
+            if not needs_both:
+                either = f"SELECT row, unnest([{self._names[i]}, {self._names[j]}]) AS key FROM hashes"
+                self._join(f"SELECT DISTINCT * FROM ({either}) WHERE key IS NOT NULL", [i, j], _CAP)
         for pair in combinations(sorted(self._telling), 2):
             self._add(pair, [self._names[number] for number in pair], _CONJOINED_CAP)
         for number, field in enumerate(self._fields):

@@ -20,7 +20,7 @@ from pairmark.models.linking.mixture import (
     Mixture,
     bin_of,
     column_of,
-    name_places,
+    exchanged_places,
 )
 from pairmark.models.records.compare import LinkField
 
@@ -89,7 +89,7 @@ class Cells:
             f"{f.definition.normal(f'c{source}')} AS c{place}"
             for place, (source, f) in enumerate(self.read_as)
         )
-        self.connection.execute(f"CREATE TABLE cells AS SELECT row, {cells} FROM source")
+        self.connection.execute(f"CREATE OR REPLACE TABLE cells AS SELECT row, {cells} FROM source")
         distinct = ", ".join(f"approx_count_distinct(c{place})" for place in range(len(self.read_as)))
         self.distinct = np.atleast_1d(read_row(self.connection, f"SELECT {distinct} FROM cells"))
         if self._earlier:
@@ -319,11 +319,14 @@ class Cells:
             field.definition.level(f"a.{name}", f"b.{name}")
             for field, name in zip(self.fields, self.names, strict=True)
         ]
-        if swapped := name_places(self.roles):
-            one, other = (self.names[at] for at in swapped)
-            is_swapped = f"a.{one} <> b.{one} AND a.{one} = b.{other} AND a.{other} = b.{one}"
-            for at in swapped:
-                agreements[at] = f"CASE WHEN {is_swapped} THEN {CLOSE} ELSE {agreements[at]} END"
+        for i, j, needs_both in exchanged_places(self.roles):
+            one, other = self.names[i], self.names[j]
+            both = f"a.{one} = b.{other} AND a.{other} = b.{one}"
+            crosses = both if needs_both else f"(a.{one} = b.{other} OR a.{other} = b.{one})"
+            crosses += f" AND (a.{one} = b.{one} OR a.{other} = b.{other}) IS NOT TRUE"
+            # Of two that cross, each says as much as in its own column; of one, the rest says nothing.
+            for at, level in ((i, f"{CLOSE}"), (j, f"CASE WHEN {both} THEN {CLOSE} ELSE 0 END")):
+                agreements[at] = f"CASE WHEN {crosses} THEN {level} ELSE {agreements[at]} END"
         levels = ", ".join(
             f"{agreement} AS l{i}, greatest(a.f{i}, b.f{i}) AS f{i}" for i, agreement in enumerate(agreements)
         )

@@ -19,12 +19,21 @@ from pairmark.models.linking.cells import BEYOND, Cells
 from pairmark.models.linking.entities import MAX_RECORDS, entities
 from pairmark.models.linking.mixture import Mixture, chances
 from pairmark.models.linking.share import FalseShare, calibrate_matches, register_links, share_of, unknown
-from pairmark.models.linking.texts import LEAST_SCORE, link_texts, read_texts, texts_or_columns
+from pairmark.models.linking.texts import (
+    BY_WORDS,
+    LEAST_SCORE,
+    link_texts,
+    read_texts,
+    tells_one_thing,
+    texts_or_columns,
+)
 from pairmark.models.records.compare import LinkField, register
 
 _LEARNED_FROM = 400_000
 """Candidates that a model is fitted on, about."""
 _LEAST_CHANCE = 0.5
+_HARDLY_ANY = 0.01
+"""Links for each row, by columns, below which words are tried."""
 _AT_ONCE = 5_000_000
 """Pairs that are compared at a time: more are compared in parts."""
 
@@ -142,10 +151,11 @@ class Linking:
             report(0.4, "comparing")
             self._compare()
             report(0.7, "scoring")
-            if self._scorer is None:
-                self._score_by_patterns()
-            else:
+            if self._scorer is not None:
                 self._score_each(self._scorer)
+            else:
+                self._score_by_patterns()
+                self._find_by_words()
         report(0.9, "joining entities")
         self._link(false_links, fpr)
 
@@ -153,9 +163,28 @@ class Linking:
         is_fitted = self._previous is not None and self._previous[1] is not None
         is_fixed = self._scorer is not None or self._fixed_rules is not None or is_fitted
         self._as_texts = None if is_fixed else texts_or_columns(self.connection, self.cells.source_fields)
+        if self._previous is not None and not is_fixed:
+            self._as_texts = self._as_texts or BY_WORDS
+        self._read_cells()
+
+    def _read_cells(self) -> None:
         by_columns, is_first = self._as_texts is None, self._previous is None and self._scorer is None
         self.cells.read(beside=self.constraints.never, counts=by_columns, screens=by_columns and is_first)
         self.fields, self.places, self.n_empty = self.cells.fields, self.cells.places, self.cells.n_empty
+
+    def _find_by_words(self) -> None:
+        """Link records as texts where hardly any two agree in enough columns, and none of these is of one thing alone:
+        of products, words say more than columns whose cells are written in several ways."""
+        con, fields = self.connection, self.cells.source_fields
+        if self._previous is not None or self._fixed_rules is not None or len(self.fields) < 2:
+            return
+        n_likely = read_row(con, "SELECT count(*) FROM candidates WHERE score > ?", [self.cut])
+        if n_likely > _HARDLY_ANY * self.sides.n_rows or tells_one_thing(con, fields):
+            return
+        con.execute("DROP VIEW candidates; DROP TABLE compared")
+        self._as_texts, self.model = BY_WORDS, None
+        self._read_cells()
+        self._score_texts()
 
     def _block(self) -> None:
         # Rows that share a legal form are no candidates.

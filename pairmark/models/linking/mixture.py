@@ -14,6 +14,7 @@ A column's agreement is a *symbol*: 0 missing, 1 apart, 2 weak, and close and eq
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -238,10 +239,12 @@ class Mixture:
 
     def symbols(self, levels: NDArray[Any], left: Sequence[Any], right: Sequence[Any]) -> NDArray[Any]:
         """(d,) symbols of one pair, by (d,) levels and the normal forms of both sides."""
-        names = name_places([column.role for column in self.columns])
-        one, other = ([side[at] for at in names] for side in (left, right))
-        if one != other and one == other[::-1] and None not in one:
-            levels = np.where(np.isin(np.arange(levels.size), names), CLOSE, levels)
+        levels = levels.copy()
+        for i, j, needs_both in exchanged_places([column.role for column in self.columns]):
+            crosses = [left[i] == right[j] is not None, left[j] == right[i] is not None]
+            is_plain = any(left[at] == right[at] is not None for at in (i, j))
+            if not is_plain and (all(crosses) if needs_both else any(crosses)):
+                levels[[i, j]] = CLOSE, CLOSE if all(crosses) else 0
         rows = (
             max(column.frequent.get(a, 2), column.frequent.get(b, 2))
             for column, a, b in zip(self.columns, left, right, strict=True)
@@ -290,10 +293,16 @@ def _n_matching(kinds: Sequence[str]) -> int:
     return sum(kind in ("match", "moved") for kind in kinds)
 
 
-def name_places(roles: Sequence[str]) -> list[int]:
-    """Places of a given name and of a surname that may stand in each other's column: where there is one of each."""
+def exchanged_places(roles: Sequence[str]) -> list[tuple[int, int, bool]]:
+    """Places of two columns whose cells may stand in each other's: of a given name and a surname, where there is one of
+    each, and both do; and of two phones, addresses of mail or sites, of which one is enough."""
     names = [at for role in ("given", "surname") for at in range(len(roles)) if roles[at] == role]
-    return names if sorted(roles[at] for at in names) == ["given", "surname"] else []
+    is_one_of_each = sorted(roles[at] for at in names) == ["given", "surname"]
+    contacts = combinations((at for at in range(len(roles)) if roles[at] in CONTACT), 2)
+    return [
+        *([(names[0], names[1], True)] if is_one_of_each else []),
+        *((i, j, False) for i, j in contacts if roles[i] == roles[j]),
+    ]
 
 
 def bin_of(n: int) -> int:

@@ -10,7 +10,7 @@ false, nothing here can tell.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -40,9 +40,15 @@ _HYPHENS = re.compile(r"(?<=[a-z0-9])[-/_](?=[a-z]*\d)|(?<=\d)[-/_](?=[a-z0-9])"
 _MIXED = re.compile(r"(?<![^\W_])(?=[a-z]*\d)(?=\d*[a-z])[a-z0-9]{4,}(?![^\W_])")
 _PARTS = re.compile(rf"({_MIXED.pattern}) (?=([a-z0-9]+)(?![^\W_]))")
 """What is left out of codes; a code; and one with a word after it that may be of it: others may have both in one."""
-_SURE = frozenset({"email", "phone", "street", "postcode"})
-_SELECTIVE: Final = {"company": 3.0, "name": 3.0, "id": 3.0, "web": 3.0, "date": 6.0}
-"""Kinds that tell things apart, always, and where a value has at most so many rows."""
+_SELECTIVE: Final = {
+    **dict.fromkeys(("company", "name", "id", "web"), 3.0),
+    **dict.fromkeys(("email", "phone", "street"), 20.0),
+    **{"date": 6.0, "postcode": np.inf},
+}
+"""Kinds that tell things apart where a value has at most so many rows."""
+BY_WORDS: Final = (
+    "records are compared as texts, by the words of all columns: hardly any two agree in enough columns"
+)
 _LEAST_WORDS: Final = {"text": 2.5, "category": 2.5, "name": 3.0, "company": 3.0}
 
 
@@ -59,20 +65,11 @@ class TextLinks(NamedTuple):
 
 def texts_or_columns(connection: Any, fields: Sequence[LinkField]) -> str | None:
     """Why the records of ``source(row, c0, ...)`` are linked as texts, in a sentence; None: by their columns."""
-    counts = ", ".join(
-        f"count(c{number}), approx_count_distinct(c{number}), avg(len(string_split(trim(c{number}), ' ')))"
-        for number in range(len(fields))
-    )
-    n, *values = connection.execute(f"SELECT count(*), {counts} FROM source").fetchall()[0]
     texts, identifying = [], []
-    for number, field in enumerate(fields):
-        filled, distinct, words = values[3 * number : 3 * number + 3]
-        if not filled or filled < _COMMON * n:
-            continue
-        rows = filled / max(distinct, 1)
-        if words >= _LEAST_WORDS.get(field.kind, np.inf) and rows <= 3 and filled >= n / 2:
+    for field, is_filled, rows, words in _usual_cells(connection, fields):
+        if words >= _LEAST_WORDS.get(field.kind, np.inf) and rows <= 3 and is_filled:
             texts.append((words, field.name))
-        if field.kind in _SURE or rows <= _SELECTIVE.get(field.kind, 0):
+        if rows <= _SELECTIVE.get(field.kind, 0):
             identifying.append(field.name)
     if not texts or len({*identifying} - {max(texts)[1]}) > 1:
         return None
@@ -80,6 +77,30 @@ def texts_or_columns(connection: Any, fields: Sequence[LinkField]) -> str | None
         f"records are compared as texts, by the words of all columns: {max(texts)[1]!r} says most, "
         "and no two other columns tell things apart"
     )
+
+
+def tells_one_thing(connection: Any, fields: Sequence[LinkField]) -> bool:
+    """Whether a column is of people's given names, or identifies what a record is of besides the one that names it."""
+    cells = [(field, rows) for field, _, rows, _ in _usual_cells(connection, fields)]
+    identifying = [field.kind for field, rows in cells if rows <= _SELECTIVE.get(field.kind, 0)]
+    names = [kind for kind in identifying if kind in ("name", "company")]
+    return any(field.kind == "given" for field, _ in cells) or len(identifying) > min(len(names), 1)
+
+
+def _usual_cells(
+    connection: Any, fields: Sequence[LinkField]
+) -> Iterator[tuple[LinkField, bool, float, float]]:
+    """Of each column of ``source`` that is not mostly empty: whether half its cells are filled, how many rows share a
+    value, and words of a cell, on average."""
+    counts = ", ".join(
+        f"count(c{number}), approx_count_distinct(c{number}), avg(len(string_split(trim(c{number}), ' ')))"
+        for number in range(len(fields))
+    )
+    n, *values = connection.execute(f"SELECT count(*), {counts} FROM source").fetchall()[0]
+    for number, field in enumerate(fields):
+        filled, distinct, words = values[3 * number : 3 * number + 3]
+        if filled and filled >= _COMMON * n:
+            yield field, filled >= n / 2, filled / max(distinct, 1), words
 
 
 def read_texts(connection: Any, fields: Sequence[LinkField]) -> tuple[list[str], list[str]]:
