@@ -103,9 +103,9 @@ class LinksRequest(Request):
         None,
         ge=1e-6,
         le=0.9,
-        description="the share of the links that may be false: the review that the job opens asks for judgements until "
-        "its bound is below. Without `model`, links are also kept to this share by the fitted model's own estimate; "
-        "by default a link is a pair that is likelier a match than not, and the review asks about 0.02",
+        description="the share of the links that may be false: judgements (the job's review, or `--judge`) are asked "
+        "for until their bound is below. Without `model`, links are also kept to this share by the fitted model's own "
+        "estimate; by default a link is a pair that is likelier a match than not, and judgements are about 0.02",
     )
     expected_false_links: float | None = Field(
         None,
@@ -125,8 +125,8 @@ class LinksRequest(Request):
         None,
         ge=0.1,
         le=0.99,
-        description="the share of the true links, candidates or not, that is to be found: the job opens a review of "
-        "records drawn at random, each beside the five of all tables that are nearest to it",
+        description="the share of the true links, candidates or not, that is to be found: the job's review, or "
+        "`--judge`, asks about records drawn at random, each beside the five of all tables that are nearest to it",
     )
     confidence: float = Field(
         0.95, ge=0.5, le=0.9999, description="the confidence with which the bounds hold"

@@ -194,13 +194,16 @@ def _cut_out(columns: _Columns, place: int, others: Sequence[int]) -> tuple[int,
     lengths = {len(cell) for cell in column if cell}
     if len(lengths) != 1 or lengths == {1}:
         return ()
-    rows_with = {other: zip(column, columns[other], strict=True) for other in others}
     return next(
         (
             (other,)
-            for other, rows in rows_with.items()
+            for other in others
             if _nearly(
-                (whole.startswith(cell) or whole.endswith(cell) for cell, whole in rows if cell and whole),
+                (
+                    whole.startswith(cell) or whole.endswith(cell)
+                    for cell, whole in zip(column, columns[other], strict=True)
+                    if cell and whole
+                ),
                 len(column),
             )
         ),

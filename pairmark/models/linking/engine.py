@@ -18,16 +18,10 @@ from pairmark.models.linking.candidates import Blocks, Constraints, Sides, give,
 from pairmark.models.linking.cells import BEYOND, Cells
 from pairmark.models.linking.entities import MAX_RECORDS, entities
 from pairmark.models.linking.mixture import Mixture, chances
-from pairmark.models.linking.share import FalseShare, calibrate_matches, register_links, share_of, unknown
-from pairmark.models.linking.texts import (
-    BY_WORDS,
-    LEAST_SCORE,
-    link_texts,
-    read_texts,
-    tells_one_thing,
-    texts_or_columns,
-)
+from pairmark.models.linking.share import calibrate_matches, register_links, share_of, unknown
+from pairmark.models.linking.texts import BY_WORDS, LEAST_SCORE, link_texts, read_texts, texts_or_columns
 from pairmark.models.records.compare import LinkField, register
+from pairmark.schemas.link_shares import FalseLinks
 
 _LEARNED_FROM = 400_000
 """Candidates that a model is fitted on, about."""
@@ -109,6 +103,7 @@ class Linking:
         self.sides = Sides(sizes, compared if expected is None else compared | {*unique})
         self.cells = Cells(connection, fields, self.sides, previous, frequencies or {})
         self.model: Mixture | None = None
+        self._as_texts: str | None = None
         self.recall: float | None = None
         self.notes = self.cells.notes
         self.rules, self.left_out = list[tuple[str, ...]](), list[tuple[str, ...]]()
@@ -162,9 +157,10 @@ class Linking:
     def _read(self) -> None:
         is_fitted = self._previous is not None and self._previous[1] is not None
         is_fixed = self._scorer is not None or self._fixed_rules is not None or is_fitted
-        self._as_texts = None if is_fixed else texts_or_columns(self.connection, self.cells.source_fields)
-        if self._previous is not None and not is_fixed:
-            self._as_texts = self._as_texts or BY_WORDS
+        if not is_fixed:
+            # What an earlier job linked without a model of columns were texts.
+            before = None if self._previous is None else f"{BY_WORDS}, as before"
+            self._as_texts = texts_or_columns(self.connection, self.cells.source_fields) or before
         self._read_cells()
 
     def _read_cells(self) -> None:
@@ -176,13 +172,15 @@ class Linking:
         """Link records as texts where hardly any two agree in enough columns, and none of these is of one thing alone:
         of products, words say more than columns whose cells are written in several ways."""
         con, fields = self.connection, self.cells.source_fields
-        if self._previous is not None or self._fixed_rules is not None or len(self.fields) < 2:
-            return
         n_likely = read_row(con, "SELECT count(*) FROM candidates WHERE score > ?", [self.cut])
-        if n_likely > _HARDLY_ANY * self.sides.n_rows or tells_one_thing(con, fields):
+        is_fixed = self._previous is not None or self._fixed_rules is not None or len(self.fields) < 2
+        if is_fixed or n_likely > _HARDLY_ANY * self.sides.n_rows:
+            return
+        self._as_texts = texts_or_columns(con, fields, found_none=True)
+        if self._as_texts is None:
             return
         con.execute("DROP VIEW candidates; DROP TABLE compared")
-        self._as_texts, self.model = BY_WORDS, None
+        self.model = None
         self._read_cells()
         self._score_texts()
 
@@ -352,7 +350,7 @@ class Linking:
             "FILTER (kept), 0), count(*) FILTER (kept AND bit_count(columns) = 1), "
             "count(*) FILTER (kept AND bit_count(columns) = 2) FROM links",
         )
-        self.share: FalseShare | None = None
+        self.share: FalseLinks | None = None
         if self.n_links:
             self.share = (
                 unknown(self.n_links)

@@ -110,11 +110,8 @@ def _merge_groups(between: Float64, pairs: Int64, is_said: Bool, table: Int64, m
         joined = groups[one] + groups[other]
         tables = table[joined]
         tables = tables[tables >= 0]
-        if total[one, other] == -np.inf:
-            continue
-        if not said and (
-            total[one, other] <= 0 or len(joined) > most or np.unique(tables).size < tables.size
-        ):
+        speaks_against = total[one, other] <= 0 or len(joined) > most or np.unique(tables).size < tables.size
+        if total[one, other] == -np.inf or (speaks_against and not said):
             continue
         root[groups.pop(other)] = one
         groups[one] = joined
@@ -126,14 +123,11 @@ def _merge_groups(between: Float64, pairs: Int64, is_said: Bool, table: Int64, m
 def _pairs_inside(label: Int64, sizes: Int64) -> Pairs:
     """Places of all pairs of the members of each component, one component after the other."""
     order = np.argsort(label, kind="stable")
-    starts = np.cumsum(sizes) - sizes
-    pairs = [np.empty((2, 0), dtype=np.int64)]
-    for size in np.unique(sizes[sizes > 1]):
-        own = order[starts[sizes == size][:, None] + np.arange(size)]
-        pairs.append(own[:, np.triu_indices(size, 1)].swapaxes(0, 1).reshape(2, -1))
-    ends = np.concatenate(pairs, axis=1)
-    one, other = ends[:, np.argsort(label[ends[0]], kind="stable")]
-    return one, other
+    n_after = np.cumsum(sizes)[label[order]] - np.arange(order.size) - 1
+    one = np.repeat(np.arange(order.size), n_after)
+    # The pairs of a member are with the next one, the one after that, and so on.
+    nth = np.arange(one.size) - np.repeat(np.cumsum(n_after) - n_after, n_after)
+    return order[one], order[one + 1 + nth]
 
 
 def _bound_components(label: Int64, ends: Int64) -> Int64:

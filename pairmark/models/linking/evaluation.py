@@ -30,6 +30,7 @@ from pairmark.models.linking.candidates import Sides
 from pairmark.models.linking.texts import Terms, read_texts
 from pairmark.models.records.compare import LinkField
 from pairmark.models.reviews.evidence import expected_records, recall_bound
+from pairmark.schemas.link_shares import LinkRecall
 from pairmark.schemas.links import Interval, LinkEvaluation, LinkFigures
 
 _MOST_CUTS: Final = 30
@@ -283,21 +284,9 @@ def draw_records(
     return int(rows.size), records
 
 
-class KnownRecall(NamedTuple):
-    """What judged records say: how many count, what share of their partners is linked (None: none has one), the
-    ``bound`` that recall is undercut by with probability 1 - confidence at most, whether that is enough, and about how
-    many more records are expected to make it so (None: nobody knows)."""
-
-    judged: int
-    recall: float | None
-    bound: float
-    enough: bool
-    expected_more: int | None
-
-
 def recall_so_far(
     size: int, answers: Sequence[Sequence[tuple[bool, bool | None]]], at_least: float, confidence: float
-) -> KnownRecall:
+) -> LinkRecall:
     """The recall that judgements of drawn records show, at any look, however many there will be.
 
     Parameters
@@ -318,7 +307,14 @@ def recall_so_far(
         if any(partners_of)
         else None
     )
-    return KnownRecall(len(linked_shares), recall, bound, bound >= at_least, expected_more)
+    return LinkRecall(
+        judged=len(linked_shares),
+        recall=recall,
+        bound=bound,
+        confidence=confidence,
+        enough=bound >= at_least,
+        expected_more=expected_more,
+    )
 
 
 def measured_recall(connection: Any, sides: Sides, identities: Int64) -> tuple[int, int]:

@@ -11,13 +11,14 @@ the register than its own rows are to each other, as members of its rows' househ
 """
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pairmark.models.core.arrays import Bool, Float64, Int64
 from pairmark.models.linking.mixture import LEVEL_OF, PERSON, Mixture, chances
+from pairmark.schemas.link_shares import FalseLinks
 
 _SURE, _FEWEST_SURE = 0.95, 20
 """The chance from which on a link is sure, and how many of them a share takes."""
@@ -37,29 +38,14 @@ _MOST_OF_MATCH, _MOST_SHIFT = 0.995, 3.0
 _JUDGED = 150
 
 
-@dataclass(frozen=True)
-class FalseShare:
-    """One of two statements on the share of false links.
-
-    Attributes
-    ----------
-    estimate : the share as the model has it; None where it cannot be believed. check : what columns that were held out
-        say of it. judge : links to judge where nothing is known, about.
-    """
-
-    estimate: float | None = None
-    check: Literal["agrees", "doubtful"] | None = None
-    judge: int | None = None
-
-
-def unknown(n_links: int) -> FalseShare:
+def unknown(n_links: int) -> FalseLinks:
     """Nobody knows before some links are judged."""
-    return FalseShare(judge=min(n_links, _JUDGED))
+    return FalseLinks(unknown=True, judge=min(n_links, _JUDGED))
 
 
 def share_of(
     model: Mixture, symbols: NDArray[Any], counts: Float64, cut: float, n_links: int, estimate: float
-) -> FalseShare:
+) -> FalseLinks:
     """The share of false links by the patterns of candidates.
 
     Links are made again without a column, which then says how many of them are false: matches agree in it as the sure
@@ -97,7 +83,7 @@ def share_of(
         and all(vote.stated <= max(_FLOOR, _AGREES * vote.most) for vote in votes)
         and min(vote.stated for vote in votes) <= _ALARM * max(estimate, _FLOOR)
     )
-    return FalseShare(estimate=estimate, check="agrees" if agrees else "doubtful")
+    return FalseLinks(estimate=estimate, check="agrees" if agrees else "doubtful")
 
 
 def _look_like_twins(model: Mixture, symbols: NDArray[Any], weights: Float64) -> bool:

@@ -10,7 +10,7 @@ false, nothing here can tell.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -46,9 +46,7 @@ _SELECTIVE: Final = {
     **{"date": 6.0, "postcode": np.inf},
 }
 """Kinds that tell things apart where a value has at most so many rows."""
-BY_WORDS: Final = (
-    "records are compared as texts, by the words of all columns: hardly any two agree in enough columns"
-)
+BY_WORDS: Final = "records are compared as texts, by the words of all columns"
 _LEAST_WORDS: Final = {"text": 2.5, "category": 2.5, "name": 3.0, "company": 3.0}
 
 
@@ -63,44 +61,38 @@ class TextLinks(NamedTuple):
     is_link: Bool
 
 
-def texts_or_columns(connection: Any, fields: Sequence[LinkField]) -> str | None:
-    """Why the records of ``source(row, c0, ...)`` are linked as texts, in a sentence; None: by their columns."""
-    texts, identifying = [], []
-    for field, is_filled, rows, words in _usual_cells(connection, fields):
-        if words >= _LEAST_WORDS.get(field.kind, np.inf) and rows <= 3 and is_filled:
-            texts.append((words, field.name))
-        if rows <= _SELECTIVE.get(field.kind, 0):
-            identifying.append(field.name)
-    if not texts or len({*identifying} - {max(texts)[1]}) > 1:
-        return None
-    return (
-        f"records are compared as texts, by the words of all columns: {max(texts)[1]!r} says most, "
-        "and no two other columns tell things apart"
-    )
+def texts_or_columns(connection: Any, fields: Sequence[LinkField], *, found_none: bool = False) -> str | None:
+    """Why the records of ``source(row, c0, ...)`` are linked as texts, in a sentence; None: by their columns.
 
-
-def tells_one_thing(connection: Any, fields: Sequence[LinkField]) -> bool:
-    """Whether a column is of people's given names, or identifies what a record is of besides the one that names it."""
-    cells = [(field, rows) for field, _, rows, _ in _usual_cells(connection, fields)]
-    identifying = [field.kind for field, rows in cells if rows <= _SELECTIVE.get(field.kind, 0)]
-    names = [kind for kind in identifying if kind in ("name", "company")]
-    return any(field.kind == "given" for field, _ in cells) or len(identifying) > min(len(names), 1)
-
-
-def _usual_cells(
-    connection: Any, fields: Sequence[LinkField]
-) -> Iterator[tuple[LinkField, bool, float, float]]:
-    """Of each column of ``source`` that is not mostly empty: whether half its cells are filled, how many rows share a
-    value, and words of a cell, on average."""
+    Parameters
+    ----------
+    found_none : whether hardly any records agree in enough columns. Then words are all there is, unless a column is of
+        given names, or tells things apart besides the one that names them.
+    """
     counts = ", ".join(
         f"count(c{number}), approx_count_distinct(c{number}), avg(len(string_split(trim(c{number}), ' ')))"
         for number in range(len(fields))
     )
     n, *values = connection.execute(f"SELECT count(*), {counts} FROM source").fetchall()[0]
+    texts, identifying = [], []
     for number, field in enumerate(fields):
         filled, distinct, words = values[3 * number : 3 * number + 3]
-        if filled and filled >= _COMMON * n:
-            yield field, filled >= n / 2, filled / max(distinct, 1), words
+        if not filled or filled < _COMMON * n:
+            continue
+        rows = filled / max(distinct, 1)
+        is_text = field.kind in _LEAST_WORDS and (found_none or words >= _LEAST_WORDS[field.kind])
+        if is_text and rows <= 3 and filled >= n / 2:
+            texts.append((words, field.name))
+        if rows <= _SELECTIVE.get(field.kind, 0):
+            identifying.append(field.name)
+    best = max(texts, default=(0, ""))[1]
+    others = {*identifying} - {best}
+    if found_none:
+        of_people = any(field.kind == "given" for field in fields)
+        return None if others or of_people else f"{BY_WORDS}: hardly any two agree in enough columns"
+    if not texts or len(others) > 1:
+        return None
+    return f"{BY_WORDS}: {best!r} says most, and no two other columns tell things apart"
 
 
 def read_texts(connection: Any, fields: Sequence[LinkField]) -> tuple[list[str], list[str]]:

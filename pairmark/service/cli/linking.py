@@ -60,19 +60,6 @@ def link(
             "--previous takes next time, with the cells that were compared.",
         ),
     ] = None,
-    false_links: Annotated[
-        float | None,
-        typer.Option(
-            parser=rate,
-            metavar="RATE",
-            help="Share of the links that may be false, by the model's own estimate; with --judge, as you judge them. "
-            "Default: a link is likelier a match than not; 2% for --judge.",
-        ),
-    ] = None,
-    model: Annotated[
-        str | None,
-        typer.Option(help="A model of records, which scores candidates. Default: one fitted on the tables."),
-    ] = None,
     rule: Annotated[
         list[str] | None,
         typer.Option(
@@ -88,7 +75,10 @@ def link(
         ),
     ] = None,
     *,
-    plain_options: Annotated[LinksRequest, Members("cut never candidates_per_record one_to_one")],
+    options: Annotated[
+        LinksRequest,
+        Members("false_links model expected_false_links recall cut never candidates_per_record one_to_one"),
+    ],
     column: ColumnTypes = None,
     previous: Annotated[
         Path | None,
@@ -104,15 +94,6 @@ def link(
             "share that is false.",
         ),
     ] = False,
-    recall: Annotated[
-        float | None,
-        typer.Option(
-            parser=rate,
-            metavar="SHARE",
-            help="With --judge: ask about records drawn at random, too, until at least this share of the true links is "
-            "found, as you judge them (0.1 to 0.99).",
-        ),
-    ] = None,
     entities: Annotated[
         str | None, typer.Option(help="Write the tables' rows here, as -o, each with its entity.")
     ] = None,
@@ -149,15 +130,6 @@ def link(
             help="A table without duplicates: an entity has one of its records at most (repeatable).",
         ),
     ] = None,
-    expected_false_links: Annotated[
-        float | None,
-        typer.Option(
-            parser=rate,
-            metavar="RATE",
-            help="Of two tables, one of them unique: the mean share of false links, which the unique one's own pairs "
-            "keep. Expected, no bound: the notes say what it assumes.",
-        ),
-    ] = None,
     frequencies: Annotated[
         list[str] | None,
         typer.Option(
@@ -190,7 +162,7 @@ def link(
     from pairmark.service.links.linking import is_file, link_files
     from pairmark.service.links.results import Stored, open_results
 
-    learned = None if model is None else _load_learned(model)
+    learned = None if options.model is None else _load_learned(options.model)
     # A model's dates are written in the file's own way.
     types = {name: kind for name, kind in learned.columns.items() if kind != "date"} if learned else {}
     types |= column_types(column) or {}
@@ -203,7 +175,7 @@ def link(
         ("--keep", keep, "--merged", merged is not None),
         ("--cells", cells, "--output", out is not None),
         ("--above", above is not None, "--output", out is not None),
-        ("--recall", recall is not None, "--judge", judge),
+        ("--recall", options.recall, "--judge", judge),
     ):
         if is_given and not is_there:
             raise typer.BadParameter(f"expected it with {needed}", param_hint=option)
@@ -230,14 +202,10 @@ def link(
         request = schemas.LinksRequest(
             tables=numbered,
             unique=[numbered[tables.index(table)] for table in unique] if unique else None,
-            model=model,
             previous=previous and previous.name[:32],
-            false_links=false_links,
-            expected_false_links=expected_false_links,
-            recall=recall,
             rules=_columns_of(rule),
             must=_columns_of(same),
-            **given_members(plain_options),
+            **given_members(options),
             frequencies={name: path.name[:200] for name, path in frequency_files.items()} or None,
         )
         path = paths.get("output", folder / "links.csv")

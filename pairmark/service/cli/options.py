@@ -431,7 +431,8 @@ def _option(name: str, field: FieldInfo, is_optional: bool) -> inspect.Parameter
         for limit in ("ge", "gt", "le", "lt")
         if (value := getattr(note, limit, None)) is not None
     }
-    if limits.get("gt") == 0 and limits.get("lt", 2) <= 1:
+    is_above_0 = limits.get("gt") == 0 or limits.get("ge", 0) > 0
+    if is_above_0 and limits.get("lt", limits.get("le", 2)) <= 1:
         options |= {"parser": rate, "metavar": "RATE"}
     elif "ge" in limits:
         options |= {"min": limits["ge"], "max": limits.get("le")}

@@ -172,7 +172,7 @@ def recall(
                 f"after {len(answers)} records: at least {100 * bound_so_far.bound:.3g} % of the true links are found, "
                 f"{100 * confidence:g} % confidence"
             )
-    return LinkRecall(**bound_so_far._asdict(), confidence=confidence)
+    return bound_so_far
 
 
 def kinds_of(connection: Any, tables: LinkTables) -> dict[str, str]:

@@ -11,7 +11,6 @@ import numpy as np
 
 from pairmark.models.linking.engine import Linking, NeedsJudgements
 from pairmark.models.linking.evaluation import UNKNOWN, Identities, ListedPairs, evaluate_links
-from pairmark.schemas.link_shares import FalseLinks
 from pairmark.schemas.links import (
     LinkBlocking,
     LinkColumn,
@@ -274,13 +273,12 @@ def summary_of(
         ),
         false_links=None
         if share is None
-        else FalseLinks(
-            unknown=True if share.estimate is None else None,
-            estimate=share.estimate and round(share.estimate, 6),
-            check=share.check,
-            judge=share.judge,
-            confidence=request.confidence,
-            expected=request.expected_false_links,
+        else share.model_copy(
+            update={
+                "estimate": share.estimate and round(share.estimate, 6),
+                "confidence": request.confidence,
+                "expected": request.expected_false_links,
+            }
         ),
         columns=[
             LinkColumn(name=name, kind=kind, weight=round(weight, 4), note=note)

@@ -12,14 +12,14 @@ import shutil
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import accumulate, count, groupby
+from itertools import count, groupby
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from pairmark.models.linking.candidates import give, stored_keys
+from pairmark.models.linking.candidates import Sides, give, stored_keys
 from pairmark.models.linking.engine import Linking
 from pairmark.models.linking.mixture import Mixture
 from pairmark.models.records.compare import LinkField
@@ -127,10 +127,8 @@ def _append_added(connection: Any, tables: LinkTables, cells: str) -> None:
 
 def _sides_sql(tables: LinkTables) -> str:
     """SQL of a table ``sides(row, id, side)`` of all rows, and a view ``refs(row, ref)`` of what names each."""
-    starts = accumulate(tables.sizes[:-1])
-    side = " + ".join(f"CAST(row >= {start} AS INTEGER)" for start in starts) or "0"
     return (
-        f"CREATE TABLE sides AS SELECT row, id, {side} AS side FROM ids; "
+        f"CREATE TABLE sides AS SELECT row, id, {Sides(tables.sizes, ()).side('row')} AS side FROM ids; "
         "CREATE VIEW refs AS SELECT row, CASE WHEN count(*) OVER (PARTITION BY id) > 1 THEN (side + 1) || ':' || id "
         "ELSE id END AS ref FROM sides;"
     )

@@ -143,7 +143,7 @@ def _recall_progress(review: ReviewRow, drawn: Sequence[Row[Any]], n_answered: i
         "enough": recall.enough,
         "alarm": False,
         "expected_more": None if more is None else math.ceil(more * pairs),
-        "recall": recall._asdict(),
+        "recall": recall.model_dump(exclude={"confidence", "review"}),
     }
 
 
