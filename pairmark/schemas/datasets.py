@@ -130,7 +130,10 @@ class ReadingRequest(Request):
         "by commas): a job's `evaluation.groups` may name one",
     )
     columns: Any
-    header: bool = Field(True, description="CSV: whether the first line contains column names")
+    header: bool = Field(
+        True,
+        description="CSV: false where the first line is a row, not column names; columns are then c0, c1, ...",
+    )
 
 
 class DatasetRequest(ReadingRequest):

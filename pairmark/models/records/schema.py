@@ -358,7 +358,8 @@ class Schema(BaseModel):
             raise ValueError(f"column {repeated!r} is there twice: rename one of them")
         if not any(column.type in COMPARED for column in self.columns):
             raise ValueError(
-                f"no column is left to compare: expected one of type {', '.join(sorted(COMPARED))}"
+                "no column is left to compare: every one is an id, left out, empty, or has one value in all rows; "
+                f"expected one of type {', '.join(sorted(COMPARED))}"
             )
         return self
 

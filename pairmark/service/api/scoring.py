@@ -254,7 +254,9 @@ def _cut_of(query: MatchParameters) -> Rate | Decision:
     """At which rate, or by which other cut, a request decides."""
     if query.decision is None:
         if query.fpr is None:
-            raise InvalidInput("fpr is missing; expected a rate, or decision=best-f1", field="fpr")
+            raise InvalidInput(
+                "fpr is missing; expected a rate or, of a model of records, decision=best-f1", field="fpr"
+            )
         return Rate(
             query.fpr, query.method, query.confidence, query.simultaneous, query.calibration, query.fnr
         )

@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     from pairmark.schemas.models import AliasRequest, MeasureRequest
 
 datasets = Commands(
-    help="Datasets: labelled vectors. A dataset never changes after its upload.", no_args_is_help=True
+    help="Datasets: labeled vectors or records. A dataset never changes after its upload.",
+    no_args_is_help=True,
 )
 models = Commands(help="Models, their versions and aliases.", no_args_is_help=True)
 Ref = Annotated[str, typer.Argument(help="NAME, NAME@ALIAS or NAME:VERSION.", metavar="MODEL")]
