@@ -139,6 +139,16 @@ def test_the_vectors_that_a_search_of_codes_read_are_let_go_of(tmp_path: Path) -
     assert [one.split("Rss:")[1].split()[0] for one in maps] == ["0"]
 
 
+def test_what_was_written_to_a_mapped_gallery_outlives_a_search(tmp_path: Path) -> None:
+    """Numpy maps a file copy on write with mode `c`: what is written is in memory alone."""
+    rows = np.random.default_rng(7).standard_normal((200, 16)).astype(np.float32)
+    np.save(tmp_path / "rows.npy", rows)
+    gallery = np.load(tmp_path / "rows.npy", mmap_mode="c")
+    gallery[0] = 7.0
+    MetricSimilarity().fit(rows[:4], [0, 0, 1, 1]).top_k(rows[:3], gallery, 2)
+    assert gallery[0].tolist() == [7.0] * 16
+
+
 @pytest.mark.parametrize("share", [None, 0.6, 0.2])
 @pytest.mark.parametrize("k", [10, 3_000])
 def test_rows_far_down_a_gallery_are_found(

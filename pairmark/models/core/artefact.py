@@ -236,11 +236,15 @@ def open_array(file: Path) -> np.ndarray[Any, Any]:
 
 
 def release_pages(array: Any) -> None:
-    """Let go of an array's pages where it is mapped: those read count as the process's memory, and so do fifteen that
-    Linux maps around each. They stay in the system's cache, from where they are read again."""
+    """Let go of an array's pages where a file is mapped that is only read: those read count as the process's memory,
+    and so do fifteen that Linux maps around each. They stay in the system's cache, from where they are read again.
+
+    What was written to a copy on write is in no file, and would be lost.
+    """
+    mode = None
     while array is not None and not isinstance(array, mmap):
-        array = getattr(array, "base", None)
-    if array is not None:
+        mode, array = getattr(array, "mode", None), getattr(array, "base", None)
+    if array is not None and mode == "r":
         array.madvise(MADV_DONTNEED)
 
 
