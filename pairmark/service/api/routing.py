@@ -43,7 +43,7 @@ from pairmark.service.keys import EVERYTHING, ActiveKey
 from pairmark.service.names import NAME_PATTERN
 from pairmark.service.scheduling import MODERATE_S, SHORT_S, RequestWork, current_owner
 from pairmark.service.scoring.json import count_marks
-from pairmark.service.scoring.requests import SMALL
+from pairmark.service.scoring.requests import MAX_AT_ONCE, SMALL
 
 # Parameters of a query, at most, and bytes of one whose reading is kept.
 MAX_FIELDS: Final = 2048
@@ -137,9 +137,10 @@ class Call(Request):
 
     @property
     def size(self) -> int:
-        """Bytes of the body, as the head declares them; 0 where it does not."""
-        declared: bytes = self.scope["pairmark.fields"].get(b"content-length", b"")
-        return int(declared) if declared.isdigit() else 0
+        """Bytes of the body, as the head declares them; of one in pieces at most as many as are read at once."""
+        fields: dict[bytes, bytes] = self.scope["pairmark.fields"]
+        declared = fields.get(b"content-length", b"")
+        return int(declared) if declared.isdigit() else MAX_AT_ONCE * (b"transfer-encoding" in fields)
 
     @property
     def asker(self) -> str:
@@ -448,10 +449,15 @@ class PlainRoute(GuardedRoute):
         actor = nullcontext() if self.level == "read" else acting_as(actor_of(scope))
         with RequestWork(services.runtime.batch_place) as work, actor:
             call = Call(scope, receive, services, self.needs, work)
-            if (turn := services.turns.begin(current_owner(), call.size)) is not None:
-                await turn
-            response = await finish_within(seconds, self.endpoint(call, **call.path_params))
+            begin = partial(self.endpoint, call, **call.path_params)
+            turn = services.turns.begin(current_owner(), call.size)
+            response = await finish_within(seconds, begin() if turn is None else _begun_at(turn, begin))
         await response(scope, receive, send)
+
+
+async def _begun_at(turn: asyncio.Future[None], begin: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    await turn
+    return await begin()
 
 
 async def finish_within(seconds: float | None, work: Coroutine[Any, Any, T]) -> T:

@@ -28,6 +28,7 @@ from pairmark.service.app import create_app
 from pairmark.service.errors import InvalidInput, PairmarkError
 from pairmark.service.galleries.imports import json_batches
 from pairmark.service.galleries.rows import RowErrors, VectorForm
+from pairmark.service.scheduling import BEGUN_AT_ONCE, LIGHT_BYTES, current_owner
 from pairmark.service.scoring.json import PIECE
 from pairmark.service.scoring.requests import list_of, parse_features, parse_lists, parse_pairs, parse_scores
 from pairmark.service.settings import Settings
@@ -436,3 +437,27 @@ def test_long_bodies_of_one_owner_wait_for_each_other(settings: Settings) -> Non
             return await waits
 
     assert asyncio.run(ask()).status_code == 422
+
+
+def test_a_body_in_pieces_counts_as_a_long_one_and_waiting_for_a_turn_takes_time(settings: Settings) -> None:
+    waits: list[bool] = []
+
+    async def ask() -> httpx.Response:
+        app = create_app(settings.model_copy(update={"request_timeout_s": 0.01}), warm=False)
+        turns = app.state.services.turns
+
+        async def pieces() -> AsyncIterator[bytes]:
+            waits.append(turns.begin(current_owner()) is not None)
+            yield b"{}"
+
+        async with (
+            app.router.lifespan_context(app),
+            httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1") as http,
+        ):
+            await http.post("/similarity", content=pieces(), headers=JSON)
+            for _ in range(50_000):
+                turns.begin("", n_bytes=BEGUN_AT_ONCE * LIGHT_BYTES)
+            return await http.post("/similarity", json={}, timeout=PATIENCE_S)
+
+    assert asyncio.run(ask()).status_code == 408
+    assert waits == [True]
