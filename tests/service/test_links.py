@@ -556,7 +556,8 @@ def test_options_without_their_table_or_file_are_refused_and_pairs_are_text_of_a
     before, twice = file.read_bytes(), tmp_path / "twice.csv"
     (tmp_path / "alias.csv").symlink_to(file)
     for words in (
-        ["-o", file], ["--merged", tmp_path / "alias.csv"], ["-o", twice, "--entities", twice]
+        ["-o", file], ["--merged", tmp_path / "alias.csv"], ["-o", twice, "--entities", twice],
+        ["-o", tmp_path / "m.sources.csv", "--merged", tmp_path / "m.csv"],
     ):  # fmt: skip
         assert "expected a file of its own" in refused(tmp_path / "home", file, *words)
     assert (file.read_bytes(), twice.exists()) == (before, False)

@@ -198,7 +198,9 @@ def link(
             truth = str(_file(truth, folder, "--truth"))
         frequency_files = dict(_frequencies_of(frequency, folder) for frequency in frequencies or ())
         known = [Path(truth)] if truth is not None and is_file(truth) else []
-        _check_written({file.resolve() for file in [*files, *frequency_files.values(), *known]}, paths)
+        beside = {} if merged is None else {"merged": outputs.sources_path(paths["merged"])}
+        taken = {file.resolve() for file in [*files, *frequency_files.values(), *known]}
+        _check_written(taken, [*paths.items(), *beside.items()])
         request = schemas.LinksRequest(
             tables=numbered,
             unique=[numbered[tables.index(table)] for table in unique] if unique else None,
@@ -368,9 +370,9 @@ def _path_of(target: str, name: str, folder: Path) -> Path:
     return path
 
 
-def _check_written(taken: set[Path], paths: dict[str, Path]) -> None:
+def _check_written(taken: set[Path], paths: Iterable[tuple[str, Path]]) -> None:
     """Refuse to write over what is read, and two outputs into one file."""
-    for name, path in paths.items():
+    for name, path in paths:
         if path.resolve() in taken:
             raise typer.BadParameter(
                 f"{path}: this command reads or writes it already; expected a file of its own",
