@@ -111,12 +111,17 @@ class Run(NamedTuple):
 def run_alone(
     command: Sequence[str],
     environment: Mapping[str, str] = MappingProxyType({}),
-    errors: int = subprocess.DEVNULL,
+    errors: int | None = None,
+    *,
+    check: bool = True,
 ) -> Run:
-    """Run a command to its end, with these environment variables beside ours."""
+    """Run a command to its end, with these environment variables beside ours; ``check`` wants it to end well."""
     with tempfile.TemporaryFile("w+") as said:
         process = subprocess.Popen(command, env=os.environ | environment, stdout=said, stderr=errors)
         _, status, usage = os.wait4(process.pid, 0)
+        status = os.waitstatus_to_exitcode(status)
+        if check and status:
+            raise subprocess.CalledProcessError(status, command)
         said.seek(0)
         return Run(status, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024, said.read())
 
