@@ -16,6 +16,7 @@ import numpy as np
 import psutil
 import pytest
 
+from pairmark.service.api.docs import GUIDE
 from tests.serving import (
     PAIRMARK,
     PATIENCE_S,
@@ -189,6 +190,8 @@ def test_once_answers_and_stops_and_a_second_run_reuses(environment: dict[str, s
     assert re.search(r"^match at fpr=0.01: 3 and 0 are different$", first.stdout, re.MULTILINE)
     assert re.search(r"^fpr=0.0001 is refused: ", first.stdout, re.MULTILINE)
     assert f"Console: http://127.0.0.1:{port}/" in first.stdout
+    # An address that is named leads somewhere.
+    assert ("/guide/" in first.stdout) == GUIDE.is_dir()
     # The bodies that the lines send are in a file that curl can read.
     assert first.stdout.count(f"-d @{tmp_path / 'pair.json'}") == 2
     assert set(json.loads((tmp_path / "pair.json").read_text())) == {"model", "left", "right"}

@@ -106,15 +106,20 @@ def test_nothing_is_lost_doubled_or_half(name: str, kind: str, times: int) -> No
         assert row["refused (503, 507)"] == 0
 
 
-ROUNDS_BY_KIND = {"sqlite": 12, "postgresql": 8}
-
-
-@pytest.mark.parametrize("kind", ROUNDS_BY_KIND)
+@pytest.mark.parametrize(
+    ("kind", "rounds"),
+    [
+        ("sqlite", 12),
+        ("postgresql", 8),
+        pytest.param("sqlite", ROUNDS, marks=pytest.mark.nightly),
+        pytest.param("postgresql", ROUNDS, marks=pytest.mark.nightly),
+    ],
+)
 def test_kills_lose_nothing_that_was_acknowledged(
-    kind: str, new_database: Callable[..., str], tmp_path: Path
+    kind: str, rounds: int, new_database: Callable[..., str], tmp_path: Path
 ) -> None:
-    reported = killed("gallery", ROUNDS_BY_KIND[kind], new_database(kind), str(tmp_path))
-    assert reported["acknowledged"] >= ROUNDS_BY_KIND[kind]
+    reported = killed("gallery", rounds, new_database(kind), str(tmp_path))
+    assert reported["acknowledged"] >= rounds
     assert (reported["missing"], reported["risen"], reported["half"]) == ([], [], [])
     assert reported["counted"] == reported["found"] == reported["viewed"]
     assert reported["same"]

@@ -1,6 +1,7 @@
 """The Python client against a served deployment, and how it takes trouble."""
 
 import asyncio
+import io
 import socket
 import threading
 import traceback
@@ -28,7 +29,7 @@ from pairmark.client import (
     Unreachable,
 )
 from pairmark.client.transport import RAW_FROM
-from tests.serving import RunningServer, Serve
+from tests.serving import RunningServer, Serve, csv_table
 
 pytestmark = [
     # On a busy machine a job waits longer for the worker than a client waits to tell of it.
@@ -101,6 +102,13 @@ def test_errors_are_a_tree(client: Client, digits: np.ndarray) -> None:
     with pytest.raises(Conflict):
         client.delete_version("digits", 1)
     assert InsufficientCalibration.__mro__[1:4] == (InvalidInput, Problem, ClientError)
+
+
+def test_what_would_be_read_of_a_file_has_its_members(client: Client) -> None:
+    table = csv_table({"x": [at * 0.37 % 1 for at in range(60)], "who": [f"w{at // 2}" for at in range(60)]})
+    seen = client.inspect_dataset(io.BytesIO(table), format="csv", identity="who")
+    assert (seen.rows, seen.features, seen.n_labels, seen.problem) == (60, 1, 30, None)
+    assert [column.name for column in seen.columns] == ["x", "who"]
 
 
 def test_a_dataset_and_a_training_from_arrays(client: Client, digits_deployment: RunningServer) -> None:
