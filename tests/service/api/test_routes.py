@@ -271,6 +271,25 @@ def test_a_bucket_gives_its_burst_and_then_says_when(tmp_path: Path) -> None:
     assert 90 <= refused.value.facts["retry_after"] <= 100
 
 
+def test_who_has_no_place_left_is_told_which_share_is_spent(settings: Settings) -> None:
+    async def ask() -> httpx.Response:
+        app = create_app(settings, warm=False)
+        async with (
+            app.router.lifespan_context(app),
+            httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1") as http,
+        ):
+            slots = app.state.services.runtime.batch_place.slots
+            for _ in range(slots.limit):
+                slots.take("")
+            body = {"name": "scores", "scores": [0.1, 0.9], "same": [0, 1]}
+            return await http.post("/calibrations", json=body, timeout=PATIENCE_S)
+
+    refused = asyncio.run(ask())
+    assert refused.status_code == 429, refused.text
+    assert refused.headers["ratelimit"] == '"batch";r=0'
+    assert refused.headers["ratelimit-policy"] == f'"batch";q={settings.max_concurrent_batches}'
+
+
 def test_several_are_taken_at_once_or_none(tmp_path: Path) -> None:
     rates = Rates(tmp_path / "rates")
     assert rates.take("a", SLOW, 3).remaining == 2
