@@ -105,7 +105,8 @@ def open_index(folder: str | os.PathLike[str], digest: str, *, verify: bool = Fa
         raise ArtefactError(f"{folder} is not a complete index: index the gallery again") from error
     if owner != digest:
         raise ArtefactError(
-            f"{folder} was made by another model, or by this one fitted otherwise: index the gallery again"
+            f"{folder} was made by another model, by this one fitted otherwise, or by another version: "
+            "index the gallery again"
         )
     return GalleryIndex(vectors=vectors, arrays=arrays, digest=digest)
 
