@@ -419,7 +419,8 @@ def test_phones_in_each_others_columns_are_of_one_person(tmp_path: Path) -> None
             assert [field["level"] for field in fields if field["field"] != "last"] == levels
 
 
-def test_products_whose_columns_are_written_in_several_ways_are_linked_by_words(tmp_path: Path) -> None:
+def catalogs() -> tuple[list[dict[str, list[str]]], dict[str, int]]:
+    """Two lists of 400 drugs, each column written in two ways, and what each record is."""
     drawn, identity = np.random.default_rng(0), dict[str, int]()
     sides: list[dict[str, list[str]]] = [{name: [] for name in ("id", "drug", "form", "pack")} for _ in "lr"]
     forms, packs = ("tablets", "tabs"), ("{} St", "N{}")
@@ -427,15 +428,52 @@ def test_products_whose_columns_are_written_in_several_ways_are_linked_by_words(
         drug = "".join(drawn.choice(["ka", "lo", "mi", "ren", "sta", "vo", "bel", "tur"], 4))
         dose, pack = drawn.choice([10, 25, 50, 100, 400], 2)
         for at, side in enumerate(sides):
-            cells = (f"{'lr'[at]}{thing}", f"{drug} {dose} mg", forms[at], packs[at].format(pack))
+            name = (f"{drug} {dose}mg", f"{dose}mg {drug}")[at]
+            cells = (f"{'lr'[at]}{thing}", name, forms[at], packs[at].format(pack))
             identity[cells[0]] = thing
             for column, cell in zip(side.values(), cells, strict=True):
                 column.append(cell)
+    return sides, identity
+
+
+def test_products_whose_columns_are_written_in_several_ways_are_linked_by_words(tmp_path: Path) -> None:
+    sides, identity = catalogs()
     files = [write(tmp_path / f"{at}.csv", side) for at, side in enumerate(sides)]
     summary, rows = linked(tmp_path, *files, right="other")
     assert f1(rows, identity) >= 0.9
     assert summary.false_links.unknown
-    assert any("compared as texts" in note for note in summary.notes)
+    assert any("hardly any two agree in enough columns" in note for note in summary.notes)
+    # What bounds links is said of a model: it is not dropped.
+    for bound in ({"cut": 0.9}, {"false_links": 0.01}, {"fpr": 1e-6}):
+        assert linked(tmp_path, *files, right="other", **bound)[0].links == 0
+    # In one table, the nearest are variants: of each drug, another dose and another pack.
+    names = [*sides[0]]
+    both = {name: [*sides[0][name], *sides[1][name]] for name in names}
+    both["id"] = [f"d{row}" for row in range(800)]
+    both["drug"][400:] = [f"{401 + row}mg {drug.split()[0]}" for row, drug in enumerate(sides[0]["drug"])]
+    summary, rows = linked(tmp_path, write(tmp_path / "both.csv", both))
+    assert summary.links <= 8
+    assert summary.links or any("no links" in note for note in summary.notes)
+
+
+def test_links_by_words_go_on_by_words_and_take_no_rules(tmp_path: Path) -> None:
+    sides, _ = catalogs()
+    files = [write(tmp_path / f"{at}.csv", side) for at, side in enumerate(sides)]
+    state, outputs = tmp_path / "state", Outputs(links=tmp_path / "links.csv")
+
+    def run(name: str, **options: Any) -> LinkSummary:
+        (scratch := tmp_path / name).mkdir()
+        request = LinksRequest(left="l", right="r", rules=options.pop("rules", None))
+        return link_files(files, scratch, Settings(job_threads=1), request, outputs=outputs, **options)
+
+    state.mkdir()
+    first = run("first", folder=state)
+    assert any("hardly any two agree in enough columns" in note for note in first.notes)
+    found = read(outputs.links)
+    again = run("again", previous=Stored(state))
+    assert (again.links, read(outputs.links)) == (first.links, found)
+    with pytest.raises(InvalidInput, match="expected no rules"):
+        run("ruled", previous=Stored(state), rules=[["drug"]])
 
 
 def test_edits_beside_a_folder_read_as_they_are_written_anew(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from pairmark.models.linking.cells import BEYOND, Cells
 from pairmark.models.linking.entities import MAX_RECORDS, entities
 from pairmark.models.linking.mixture import Mixture, chances
 from pairmark.models.linking.share import calibrate_matches, register_links, share_of, unknown
-from pairmark.models.linking.texts import BY_WORDS, LEAST_SCORE, link_texts, read_texts, texts_or_columns
+from pairmark.models.linking.texts import BY_WORDS, CUT, LEAST_SCORE, link_texts, read_texts, texts_or_columns
 from pairmark.models.records.compare import LinkField, register
 from pairmark.schemas.link_shares import FalseLinks
 
@@ -28,6 +28,8 @@ _LEARNED_FROM = 400_000
 _LEAST_CHANCE = 0.5
 _HARDLY_ANY = 0.01
 """Links for each row, by columns, below which words are tried."""
+_WORDS_CUT = 0.4
+"""Texts whose columns failed are linked above it, where each is the nearest of the other."""
 _AT_ONCE = 5_000_000
 """Pairs that are compared at a time: more are compared in parts."""
 
@@ -104,6 +106,7 @@ class Linking:
         self.cells = Cells(connection, fields, self.sides, previous, frequencies or {})
         self.model: Mixture | None = None
         self._as_texts: str | None = None
+        self._by_words_alone = False
         self.recall: float | None = None
         self.notes = self.cells.notes
         self.rules, self.left_out = list[tuple[str, ...]](), list[tuple[str, ...]]()
@@ -150,7 +153,8 @@ class Linking:
                 self._score_each(self._scorer)
             else:
                 self._score_by_patterns()
-                self._find_by_words()
+                if false_links is None and fpr is None:
+                    self._find_by_words()
         report(0.9, "joining entities")
         self._link(false_links, fpr)
 
@@ -158,9 +162,10 @@ class Linking:
         is_fitted = self._previous is not None and self._previous[1] is not None
         is_fixed = self._scorer is not None or self._fixed_rules is not None or is_fitted
         if not is_fixed:
+            self._as_texts = texts_or_columns(self.connection, self.cells.source_fields)
+        if not is_fixed and self._previous is not None and self._as_texts is None:
             # What an earlier job linked without a model of columns were texts.
-            before = None if self._previous is None else f"{BY_WORDS}, as before"
-            self._as_texts = texts_or_columns(self.connection, self.cells.source_fields) or before
+            self._as_texts, self._by_words_alone = f"{BY_WORDS}, as before", True
         self._read_cells()
 
     def _read_cells(self) -> None:
@@ -169,18 +174,20 @@ class Linking:
         self.fields, self.places, self.n_empty = self.cells.fields, self.cells.places, self.cells.n_empty
 
     def _find_by_words(self) -> None:
-        """Link records as texts where hardly any two agree in enough columns, and none of these is of one thing alone:
-        of products, words say more than columns whose cells are written in several ways."""
+        """Link records of several tables as texts, each to its nearest, where hardly any two agree in enough columns,
+        and none of these is of one thing alone: of products, words say more than columns whose cells are written in
+        several ways. Within a table, the nearest are mostly variants: other doses and packs."""
         con, fields = self.connection, self.cells.source_fields
         n_likely = read_row(con, "SELECT count(*) FROM candidates WHERE score > ?", [self.cut])
         is_fixed = self._previous is not None or self._fixed_rules is not None or len(self.fields) < 2
-        if is_fixed or n_likely > _HARDLY_ANY * self.sides.n_rows:
+        is_limited = self._given_cut is not None or self._expected is not None
+        if is_fixed or is_limited or self.sides.within or n_likely > _HARDLY_ANY * self.sides.n_rows:
             return
         self._as_texts = texts_or_columns(con, fields, found_none=True)
         if self._as_texts is None:
             return
         con.execute("DROP VIEW candidates; DROP TABLE compared")
-        self.model = None
+        self.model, self._by_words_alone = None, True
         self._read_cells()
         self._score_texts()
 
@@ -271,7 +278,14 @@ class Linking:
         place[twin] = place[first]
         is_alone = ~np.isin(np.arange(len(self.sides.sizes)), list(self.sides.within))
         words, numbers = read_texts(con, self.cells.source_fields)
-        texts = link_texts(words, numbers, self.sides.side_of(row), is_alone, one_to_one=self._one_to_one)
+        texts = link_texts(
+            words,
+            numbers,
+            self.sides.side_of(row),
+            is_alone,
+            cut=_WORDS_CUT if self._by_words_alone else CUT,
+            one_to_one=self._one_to_one or self._by_words_alone,
+        )
         self._scorer = lambda a, b: texts.terms.scores(place[a], place[b])
         self.cut = max(LEAST_SCORE, self._given_cut or 0)
         self.rules, self.left_out, self.n_candidates = [], [], texts.a.size

@@ -89,7 +89,11 @@ def texts_or_columns(connection: Any, fields: Sequence[LinkField], *, found_none
     others = {*identifying} - {best}
     if found_none:
         of_people = any(field.kind == "given" for field in fields)
-        return None if others or of_people else f"{BY_WORDS}: hardly any two agree in enough columns"
+        if others or of_people:
+            return None
+        return (
+            f"{BY_WORDS}: hardly any two agree in enough columns. Variants look alike then: judge some links"
+        )
     if not texts or len(others) > 1:
         return None
     return f"{BY_WORDS}: {best!r} says most, and no two other columns tell things apart"

@@ -104,6 +104,12 @@ def link_session(
                 "both tables are the same: with unique, there is nothing to link", field="unique"
             )
         before = load_previous(connection, previous, tables)
+        if before is not None and before[1] is None and learned is None and request.rules:
+            raise InvalidInput(
+                "previous compared records as texts, by their words; expected no rules, which take columns: leave them "
+                "out, or link without previous",
+                field="rules",
+            )
         if explain:
             there = connection.execute(
                 "SELECT side, id FROM sides WHERE id IN (SELECT unnest(?))", [ids_of(*explain)]
