@@ -1,6 +1,7 @@
 """Pages beside the console: the OpenAPI document and its page, `/guide`, and what problems mean."""
 
 import gzip
+import threading
 from html import escape
 from pathlib import Path as FilePath
 from typing import Annotated, Any, Final
@@ -22,27 +23,35 @@ A model is named `name` (its production version), `name@alias` or `name:version`
 """
 
 
+_BUILDING: Final = threading.Lock()
+"""Threads that have FastAPI build the document side by side fail."""
+
+
 def document(app: FastAPI) -> dict[str, Any]:
-    """Build the document once; afterwards the same one is given."""
-    if app.openapi_schema is None:
-        schema = get_openapi(
-            title=app.title,
-            version=app.version,
-            description=DESCRIPTION,
-            routes=app.routes,
-            separate_input_output_schemas=False,
-        )
-        components: dict[str, Any] = schema["components"]
-        components["schemas"]["Problem"] = Problem.model_json_schema()
-        components["securitySchemes"] = {
-            "bearer": {"type": "http", "scheme": "bearer"},
-            "key": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
-        }
-        for operations in schema["paths"].values():
-            for operation in operations.values():
-                _add_examples(schema, operation)
-        app.openapi_schema = schema
-    return app.openapi_schema
+    """The document, built once, by whoever asks first; the others wait for it."""
+    with _BUILDING:
+        app.openapi_schema = app.openapi_schema or _built(app)
+        return app.openapi_schema
+
+
+def _built(app: FastAPI) -> dict[str, Any]:
+    schema = get_openapi(
+        title=app.title,
+        version=app.version,
+        description=DESCRIPTION,
+        routes=app.routes,
+        separate_input_output_schemas=False,
+    )
+    components: dict[str, Any] = schema["components"]
+    components["schemas"]["Problem"] = Problem.model_json_schema()
+    components["securitySchemes"] = {
+        "bearer": {"type": "http", "scheme": "bearer"},
+        "key": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
+    }
+    for operations in schema["paths"].values():
+        for operation in operations.values():
+            _add_examples(schema, operation)
+    return schema
 
 
 def _add_examples(document: dict[str, Any], operation: dict[str, Any]) -> None:

@@ -96,6 +96,22 @@ def test_every_route_refuses_parameters_it_does_not_know(settings: Settings) -> 
 # ---------------------------------------------------------------- the document
 
 
+def test_all_who_ask_for_the_document_first_get_it(settings: Settings) -> None:
+    async def ask() -> list[httpx.Response]:
+        app = create_app(settings, warm=False)
+        async with (
+            app.router.lifespan_context(app),
+            httpx.AsyncClient(
+                transport=httpx.ASGITransport(app), base_url="http://127.0.0.1", timeout=PATIENCE_S
+            ) as http,
+        ):
+            return await asyncio.gather(*(http.get("/openapi.json") for _ in range(8)))
+
+    answers = asyncio.run(ask())
+    assert {answer.status_code for answer in answers} == {200}
+    assert len({answer.content for answer in answers}) == 1
+
+
 NewDatabase = Callable[..., str]
 
 
