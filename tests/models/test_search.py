@@ -139,6 +139,17 @@ def test_the_vectors_that_a_search_of_codes_read_are_let_go_of(tmp_path: Path) -
     assert [one.split("Rss:")[1].split()[0] for one in maps] == ["0"]
 
 
+def test_a_row_is_found_whose_codes_leave_out_all_that_the_query_asks_for() -> None:
+    """The worst that 8 bits can do: what they leave out points where the query does."""
+    rows = np.zeros((5_000, 101), dtype=np.float32)
+    rows[:, 0], rows[:, 1:49] = 127.0, 1.0
+    rows[4_500, 1:] = 0.49
+    query = np.ones((1, 101), dtype=np.float32)
+    query[0, 0] = 0.0
+    model = MetricSimilarity(metric="dot").fit(rows[:4], [0, 0, 1, 1])
+    assert model.top_k(query, rows, 1)[0].tolist() == [[4_500]]
+
+
 def test_what_was_written_to_a_mapped_gallery_outlives_a_search(tmp_path: Path) -> None:
     """Numpy maps a file copy on write with mode `c`: what is written is in memory alone."""
     rows = np.random.default_rng(7).standard_normal((200, 16)).astype(np.float32)

@@ -61,6 +61,13 @@ def of_titles(comparators: Comparators, one: str, other: str) -> dict[str, float
     return features(comparators, np.array([[one]], dtype=object), np.array([[other]], dtype=object))
 
 
+def test_a_word_that_one_record_repeats_is_no_more_frequent() -> None:
+    repeated, once = (
+        of_titles(titles(title, "other"), "word", "word") for title in ("word word word", "word")
+    )
+    assert repeated["title: rarest token in both"] == once["title: rarest token in both"]
+
+
 @given(TEXT, TEXT, st.integers(0, 3))
 def test_texts_score_as_rapidfuzz_does(one: str, other: str, shared: int) -> None:
     one, other = f"{one} word" + " shared words" * shared, f"{other} word" + " shared words" * shared
