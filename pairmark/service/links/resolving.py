@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pairmark.models.core.arrays import Int64
+from pairmark.models.core.arrays import Bool, Int64
 from pairmark.models.linking.candidates import key_number
 from pairmark.models.linking.mixture import Mixture, chances
 from pairmark.models.records.compare import LinkField
@@ -332,7 +332,7 @@ class Resolver:
                     np.unique(np.concatenate([rows for key_place, rows in shared if key_place == place]))
                     for place in rule
                 )
-                both = reduce(np.intersect1d, sorted(rows_of, key=len))
+                both = reduce(lambda some, other: some[_is_in(some, other)], sorted(rows_of, key=len))
                 seeds += [both] if both.size <= _FREQUENT else []
         if not seeds:
             return []
@@ -340,7 +340,7 @@ class Resolver:
         has = np.zeros((len(self._fields), seeded.size), dtype=np.bool_)
         worth = np.zeros(has.shape)
         for place, rows in sorted(shared, key=lambda each: (each[0], each[1].size)):
-            is_there = np.isin(seeded, rows)
+            is_there = _is_in(seeded, rows)
             has[place] |= is_there
             log_rarity = np.log(self._n_rows / max(rows.size, 1))
             worth[place] = np.maximum(worth[place], is_there * log_rarity)
@@ -408,6 +408,14 @@ class Resolver:
         """The records of an entity; none where there is no such."""
         rows: list[int] = np.unique(self._rows(key_number(f"entity:{name}"))).tolist()
         return [row for row in rows if self._record(row).entity == name]
+
+
+def _is_in(some: Int64, ascending: Int64) -> Bool:
+    """Whether each is among others, which are ascending: `np.isin` reads all of these: of a city, very many."""
+    if not ascending.size:
+        return np.zeros(some.size, dtype=np.bool_)
+    place = np.minimum(np.searchsorted(ascending, some), ascending.size - 1)
+    return np.asarray(ascending[place] == some)
 
 
 def _text(value: Any) -> str | None:
