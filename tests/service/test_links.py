@@ -444,7 +444,7 @@ def test_products_whose_columns_are_written_in_several_ways_are_linked_by_words(
     assert summary.false_links.unknown
     assert any("hardly any two agree in enough columns" in note for note in summary.notes)
     # What bounds links is said of a model: it is not dropped.
-    for bound in ({"cut": 0.9}, {"false_links": 0.01}, {"fpr": 1e-6}):
+    for bound in ({"cut": 0.45}, {"false_links": 0.01}, {"fpr": 1e-6}):
         assert linked(tmp_path, *files, right="other", **bound)[0].links == 0
     # In one table, the nearest are variants: of each drug, another dose and another pack.
     names = [*sides[0]]
