@@ -516,7 +516,9 @@ def test_edits_beside_a_folder_read_as_they_are_written_anew(tmp_path: Path) -> 
 
 def test_a_run_that_cannot_write_or_is_told_to_end_leaves_what_was_there(tmp_path: Path) -> None:
     file, out = write(tmp_path / "t.csv", table(600, "dependent")[1]), tmp_path / "links.csv"
-    home = {"env": os.environ | {"PAIRMARK_HOME": str(tmp_path / "home"), "TMPDIR": str(tmp_path)}}
+    # Python would keep compiled modules that are cut at the limit, too.
+    written = {"TMPDIR": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
+    home = {"env": os.environ | {"PAIRMARK_HOME": str(tmp_path / "home"), **written}}
     out.write_text("what was there")
     said = command("link", file, "-o", tmp_path, PAIRMARK_HOME=home["env"]["PAIRMARK_HOME"])
     assert (said.returncode, "Traceback" in said.stderr) == (2, False)
