@@ -5,8 +5,8 @@ run of a hundredth of the size, which compiles. The exponent is that of CPU betw
 machine of 16 GB ends where memory does, a patience of an hour where CPU does: the smaller is named, drawn on from the
 two largest sizes as if nothing changed on the way, and in proportion where less was seen (fixed costs).
 
-``ten_million_links`` (full; quick: one million) links people with 3 GiB of tables, for a machine of 4 GB: what that
-takes, or where it stops. By the default of 1 GiB it stops, with a message that names the setting.
+``ten_million_links`` (full; quick: one million) links people with 3 GiB of tables: what that takes, or where it stops.
+By the default of 1 GiB it stops, with a message that names the setting.
 """
 
 import csv

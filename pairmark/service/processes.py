@@ -190,8 +190,9 @@ def dask_client(address: str, seconds: float) -> Any:
             # A cluster of slightly other versions works or fails on its own; the job's log is no place for its table.
             warnings.simplefilter("ignore")
             return Client(address, timeout=seconds)  # type: ignore[no-untyped-call]
-    except (OSError, TimeoutError, ValueError) as error:
+    except (OSError, TimeoutError, ValueError, RuntimeError) as error:
+        # A runtime error says that only one of the two asks for encryption.
         raise NotReady(
-            f"the Dask scheduler {address!r} does not answer within {seconds:g} s; start it, or unset "
+            f"the Dask scheduler {address!r} does not answer within {seconds:g} s ({error}); start it, or unset "
             "PAIRMARK_DASK_SCHEDULER"
         ) from error

@@ -10,6 +10,7 @@ import dask
 import numpy as np
 import pytest
 import yaml
+from distributed import Client
 
 from pairmark.models import SimilarityForest
 from pairmark.models.core.progress import listening
@@ -37,7 +38,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Pat
     environment |= tls
     address = f"tls://127.0.0.1:{port}"
     commands = [["scheduler", "--host", address], *[["worker", address, "--nthreads", "1", "--no-nanny"]] * 2]
-    with ExitStack() as running, dask.config.set(dask.config.collect(env=tls)):
+    # What Distributed has set as it was imported stays.
+    merged = dask.config.merge(dask.config.config, dask.config.collect(env=tls))
+    with ExitStack() as running, dask.config.set(merged):
         for words in commands:
             running.enter_context(dask_process(folder, environment, *words))
         yield address, folder
@@ -46,7 +49,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Pat
 def test_trees_really_grow_on_the_cluster_and_a_cancelled_fit_leaves_it_idle(
     cluster: tuple[str, Path],
 ) -> None:
-    from distributed import Client
     from joblib import parallel_config
 
     class Stopped(Exception):
