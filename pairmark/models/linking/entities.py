@@ -124,10 +124,10 @@ def _pairs_inside(label: Int64, sizes: Int64) -> Pairs:
     """Places of all pairs of the members of each component, one component after the other."""
     order = np.argsort(label, kind="stable")
     n_after = np.cumsum(sizes)[label[order]] - np.arange(order.size) - 1
-    one = np.repeat(np.arange(order.size), n_after)
+    member = np.repeat(np.arange(order.size), n_after)
     # The pairs of a member are with the next one, the one after that, and so on.
-    nth = np.arange(one.size) - np.repeat(np.cumsum(n_after) - n_after, n_after)
-    return order[one], order[one + 1 + nth]
+    nth = np.arange(member.size) - np.repeat(np.cumsum(n_after) - n_after, n_after)
+    return order[member], order[member + 1 + nth]
 
 
 def _bound_components(label: Int64, ends: Int64) -> Int64:

@@ -192,8 +192,8 @@ def _wants_octets(accept: bytes, *, may_be_raw: bool) -> bool:
     if may_be_raw and OCTETS in wanted and JSON not in wanted:
         return True
     if wanted.isdisjoint((JSON, "application/*", "*/*", "")):
-        given = f"{JSON} or {OCTETS}" if may_be_raw else JSON
-        raise NotAcceptable(f"Accept is {accept.decode('latin-1')[:100]!r}; this route answers with {given}")
+        types = f"{JSON} or {OCTETS}" if may_be_raw else JSON
+        raise NotAcceptable(f"Accept is {accept.decode('latin-1')[:100]!r}; this route answers with {types}")
     return False
 
 

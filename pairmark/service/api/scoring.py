@@ -150,7 +150,7 @@ async def match(call: Call) -> Response:
         resolving = partial(resolve, request, version, call.query.aggregation)
         scored = await call.work.run(version.seconds(request.n_scored), lambda: score(resolving()))
         subjects = None if scored.resolved is None else scored.resolved.subjects()
-    shown = call.key is None or shows_scores(runtime, version, rate, call.grants)
+    shown = shows_scores(runtime, version, rate, call.grants)
     if not shown:
         limit, n = call.services.settings.decide_limit, len(scored.scores)
         call.services.rates.draw_minute(call.scope, "decisions", limit, "pairs", count=n)

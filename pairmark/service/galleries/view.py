@@ -190,8 +190,8 @@ class GalleryView:
             newer = np.zeros(len(segment), dtype=np.bool_)
             newer[segment.order[np.searchsorted(segment.seqs, after, side="right") :]] = True
             masks.append(newer)
-        given = [mask for mask in masks if mask is not None]
-        return reduce(np.logical_and, given) if given else None
+        bounds = [mask for mask in masks if mask is not None]
+        return reduce(np.logical_and, bounds) if bounds else None
 
 
 def _best_subjects(

@@ -111,12 +111,12 @@ class Runtime:
             self.versions.evict_deleted(view)
         return view
 
-    def _keep(self, asked: object, meaning: object, view: CatalogueView) -> None:
+    def _keep(self, question: object, meaning: object, view: CatalogueView) -> None:
         if len(self._by_view) >= MOST_KEPT:
             self._by_view.clear()
         # What took long may be of an older view by now.
         if view is self._last_view:
-            self._by_view[asked] = meaning
+            self._by_view[question] = meaning
 
     async def operating_point(
         self,
@@ -136,10 +136,10 @@ class Runtime:
         """
         view = self._current_view()
         made_by = None if version is None else (*version.key, version.calibration_id)
-        asked = made_by, rate, subjects
-        known: ServedPoint | None = self._by_view.get(asked)
-        if known is not None:
-            return known
+        question = made_by, rate, subjects
+        answered: ServedPoint | None = self._by_view.get(question)
+        if answered is not None:
+            return answered
         calibration = await self._calibration_for(version, rate, subjects)
         if version is not None:
             name = version.entry.name
@@ -156,7 +156,7 @@ class Runtime:
         own = None if version is None else version.calibration_id
         warning = self.moved(calibration) or self.moved(own)
         point = point if warning is None else point.moved(warning)
-        self._keep(asked, point, view)
+        self._keep(question, point, view)
         return point
 
     def _request(self, calibration: str, name: str, rate: Rate, *, has_records: bool) -> PointRequest:
