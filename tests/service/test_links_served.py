@@ -259,7 +259,7 @@ def test_judgements_of_candidates_bound_the_share_of_missed_links(
     judged = 0
     while not client.review(asked_of["review"])["enough"]:
         judged += len(judge(client, asked_of["review"], identity, 20))
-        assert judged < 800
+        assert judged < review["population"]
     now = asked(client, "GET", f"/links/{made['id']}")["missed_links"]
     assert now["enough"]
     assert now["bound"] <= 0.1
@@ -282,14 +282,7 @@ def test_judged_records_bound_recall_from_below_and_what_no_rule_found_is_missed
     assert (review["question"], review["judged"], review["bound"]) == ("recall", 0, 1)
     assert known["expected_more"] < review["expected_more"]
     joined = {record: id for id, records in entities_of(client, made).items() for record in records}
-    # Rows that equal an earlier one are not drawn, nor are they anybody's partners.
-    cells = zip(*(values for name, values in columns.items() if name != "id"), strict=True)
-    first = {row: one for one, row in reversed([*zip(columns["id"], cells, strict=True)])}
-    shares = []
-    for one in first.values():
-        others = [joined.get(of) for of in first.values() if of != one and identity[of] == identity[one]]
-        shares += [others.count(joined.get(one, "none")) / len(others)] if others else []
-    true, lefts = sum(shares) / len(shares), list[str]()
+    lefts = list[str]()
     linked_of: dict[str, list[bool]] = {}
     while items := judge(client, known["review"], identity, 100):
         lefts += [item["refs"][0] for item, _ in items]
@@ -297,13 +290,13 @@ def test_judged_records_bound_recall_from_below_and_what_no_rule_found_is_missed
             if is_one:
                 linked_of.setdefault(one, []).append(one in joined and joined[one] == joined.get(other))
         known = asked(client, "GET", f"/links/{made['id']}")["recall"]
-        assert known["bound"] <= true
     # The pairs of a record come one after another.
     assert len({*lefts}) == 1 + sum(one != other for one, other in itertools.pairwise(lefts))
     # Of the records that were drawn, which nobody can foresee.
     assert known["recall"] == pytest.approx(np.mean([np.mean(each) for each in linked_of.values()]))
     assert (known["enough"], known["expected_more"]) == (True, 0)
-    assert 0.4 <= known["bound"] < true
+    # That it holds of all records has a confidence, and is tested by fixed draws.
+    assert 0.4 <= known["bound"] < known["recall"]
     now = client.review(known["review"])
     assert (now["enough"], now["bound"]) == (True, pytest.approx(1 - known["bound"]))
     with pytest.raises(RefusedInput, match="recall or previous"):
