@@ -4,6 +4,7 @@ A thread saves the seconds that a process takes to import. What is about process
 for one.
 """
 
+import atexit
 import csv
 import io
 import json
@@ -238,10 +239,20 @@ class JobThread(threading.Thread):
 
 
 def free_port() -> int:
-    """A port nobody listens on just now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port that nobody listens on, and that the system gives to nobody else while this process runs.
+
+    A server takes two seconds to listen, or is killed and started again; tests beside it ask for ports meanwhile. On
+    Linux a port that is bound and may be used again is open to who names it.
+    """
+    probe = socket.socket()
+    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    probe.bind(("127.0.0.1", 0))
+    port = int(probe.getsockname()[1])
+    if sys.platform == "linux":
+        atexit.register(probe.close)
+    else:
+        probe.close()
+    return port
 
 
 class ServerThread(threading.Thread):

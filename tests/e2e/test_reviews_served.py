@@ -1,7 +1,6 @@
 """Reviews over HTTP, the client, the command line and the console, with keys, after a kill."""
 
 import json
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -10,7 +9,7 @@ import numpy as np
 import pytest
 
 from pairmark.client import Client
-from tests.serving import PATIENCE_S, RunningServer, answered, serving
+from tests.serving import PATIENCE_S, RunningServer, answered, serving, until
 
 
 @pytest.fixture(scope="module")
@@ -46,21 +45,21 @@ def matched(server: RunningServer, n: int, **more: Any) -> httpx.Response:
     )
 
 
-def population(server: RunningServer, n: int, **source: Any) -> dict[str, Any]:
+def population(server: RunningServer, n: int, source: dict[str, str], **asked: Any) -> dict[str, Any]:
     """A review of decisions, once ``n`` of them are written."""
-    for _ in range(100):
-        made = server.http.post("/reviews", json={"source": source})
-        if made.status_code == 201 and made.json()["population"] >= n:
-            return made.json()
-        time.sleep(0.1)
-    raise AssertionError(made.text)
+
+    def review() -> dict[str, Any] | None:
+        made = server.http.post("/reviews", json={"source": source, **asked}).json()
+        return made if made.get("population", 0) >= n else None
+
+    return until(review, f"{n} decisions are kept")
 
 
 def test_served_decisions_are_kept_judged_and_bounded(deployment: RunningServer) -> None:
     n, model = 40, keeping(deployment, "counted")
     refs = [[f"a{at}", f"b{at}"] for at in range(n)]
     assert matched(deployment, n, model=model, refs=refs).status_code == 200
-    review = population(deployment, n, model=model)
+    review = population(deployment, n, {"model": model})
     http = deployment.http
     items = http.get(f"/reviews/{review['id']}/next?n=100").json()["items"]
     item = items[0]
@@ -103,7 +102,7 @@ def test_searches_and_verifications_are_kept_and_erased(deployment: RunningServe
         json={"probe": X[12].tolist(), "refs": ["probe"]},
     )
     assert answer.json()["match"] is True
-    review = population(deployment, hits + 1, gallery="people")
+    review = population(deployment, hits + 1, {"gallery": "people"})
     assert review["population"] == hits + 1
     assert http.delete("/galleries/people/subjects/s3").status_code == 200
     items = http.get(f"/reviews/{review['id']}/next?n=100").json()["items"]
@@ -122,20 +121,9 @@ def test_judged_pairs_become_a_dataset_that_trains_and_calibrates_nothing(
     left, right = X[::2], X[[at + 1 if at % 4 else (at + 9) % 240 for at in range(0, 240, 2)]]
     refs = [[f"l{at}", f"r{at}"] for at in range(120)]
     body = {"model": model, "left": left.tolist(), "right": right.tolist(), "refs": refs}
-    source = {
-        "source": {"model": model},
-        "question": "missed-matches",
-        "at_most": 0.001,
-    }
-    before = http.post("/reviews", json=source).json().get("population", 0)
     assert http.post("/match?fpr=0.2&confidence=0.9", json=body).status_code == 200
-    for _ in range(100):
-        made = http.post("/reviews", json=source).json()
-        if made.get("population", 0) >= before + 120:
-            break
-        time.sleep(0.1)
-    review = made["id"]
-    path = f"/reviews/{review}"
+    review = population(deployment, 120, {"model": model}, question="missed-matches", at_most=0.001)
+    path = f"/reviews/{review['id']}"
     assert http.post(f"{path}/dataset", json={"name": "judged"}).status_code == 422, "nothing is judged yet"
     while items := http.get(f"{path}/next?n=100").json()["items"]:
         outcomes = [{"item": item["item"], "same": int(item["refs"][0][1:]) // 2 % 2 == 0} for item in items]

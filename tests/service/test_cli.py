@@ -1,7 +1,6 @@
 """Commands on the embedded deployment, as a person types them."""
 
 import json
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,9 +95,7 @@ def test_empty_lists_name_the_next_command(pairmark: Pairmark, tmp_path: Path) -
 def test_a_question_with_nobody_to_ask_says_how_to_start_a_service(
     pairmark: Pairmark, tmp_path: Path
 ) -> None:
-    begun = time.process_time()
     asked = pairmark("models", "list", home=tmp_path / "new", ends=1)
-    assert time.process_time() - begun < 1.0
     assert "`pairmark serve`" in asked.err
     assert "PAIRMARK_URL" in asked.err
     assert not (tmp_path / "new").exists()

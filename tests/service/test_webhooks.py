@@ -6,7 +6,6 @@ import hashlib
 import hmac
 import json
 import threading
-import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -21,7 +20,7 @@ from pairmark.service.db import Database
 from pairmark.service.settings import Settings
 from pairmark.service.tables import WebhookDelivery
 from pairmark.service.webhooks.webhooks import PAUSES_S, Webhooks
-from tests.serving import answered, serving
+from tests.serving import answered, serving, until
 
 pytestmark = pytest.mark.each_database
 
@@ -224,11 +223,13 @@ def test_a_running_service_tells_of_an_ended_job_and_of_a_promotion(
             "people", (np.random.default_rng(0).normal(size=(40, 3))[y]).astype(np.float32) + 0.1, y
         )
         job = server.train(learner="metric", dataset="people", model="people", params={"metric": "euclidean"})
-        for _ in range(200):
-            told = {json.loads(body)["type"]: json.loads(body)["data"] for _, body in listener.messages}
-            if {"job.end", "alias.move"} <= told.keys():
-                break
-            time.sleep(0.1)
+
+        def both() -> dict[str, Any] | None:
+            messages = [json.loads(body) for _, body in listener.messages]
+            told = {message["type"]: message["data"] for message in messages}
+            return told if {"job.end", "alias.move"} <= told.keys() else None
+
+        told = until(both, "both events are told")
         assert (told["job.end"]["resource"], told["job.end"]["state"]) == (f"job:{job['id']}", "succeeded")
         assert told["alias.move"]["resource"] == "model:people@production"
         path = f"/webhooks/{webhook['id']}"
