@@ -40,8 +40,8 @@ how many parts there are, the query after it, and the fewest parts; gives what t
 
 
 class NeedsJudgements(ValueError):
-    """Matches cannot be told from strangers without labels: the table ``doubtful(a, b, score)`` has the pairs that look
-    most alike."""
+    """Matches cannot be told from strangers without labels: the table ``doubtful(a, b, score, turn)`` has pairs to
+    judge, by whose turn it is."""
 
 
 class Linking:
@@ -260,9 +260,18 @@ class Linking:
             f"JOIN code_scores USING ({', '.join(self.cells.words)})"
         )
         if is_full:
+            # A model of pairs that all look alike links strangers by what tells those apart: the best, a random one of
+            # them and a random one of all take turns.
+            best, drawn = (
+                f"(FROM candidates ORDER BY {order} LIMIT {self.sides.n_rows})"
+                for order in ("score DESC, a, b", "hash(a, b)")
+            )
             self.connection.execute(
-                "CREATE TABLE doubtful AS SELECT a, b, score FROM candidates "
-                f"ORDER BY score DESC, a, b LIMIT {self.sides.n_rows}"
+                "CREATE TABLE doubtful AS SELECT a, b, score, min(turn) AS turn FROM ("
+                f"SELECT *, 3 * row_number() OVER (ORDER BY score DESC, a, b) AS turn FROM {best} UNION ALL "
+                f"SELECT *, 3 * row_number() OVER (ORDER BY hash(a, b)) + 1 FROM {best} UNION ALL "
+                f"SELECT *, 3 * row_number() OVER (ORDER BY hash(a, b)) + 2 FROM {drawn}"
+                f") GROUP BY a, b, score ORDER BY turn, a, b LIMIT {self.sides.n_rows}"
             )
             raise NeedsJudgements("more pairs look the same than there are rows")
 

@@ -182,7 +182,7 @@ class Linker:
         self, claim: Claim, request: LinksRequest, run: LinkRun, kinds: dict[str, str]
     ) -> InvalidInput:
         """What is said where matches cannot be told from strangers: which pairs to judge."""
-        doubtful = _decisions(run, "SELECT a, b, score FROM doubtful ORDER BY score DESC, a, b", None)
+        doubtful = _decisions(run, "SELECT a, b, score FROM doubtful ORDER BY turn, a, b", None)
         with self._db.write() as session:
             row = session.get(LinkRow, claim.job_id)
             # An attempt that was killed may have opened it.
@@ -219,7 +219,7 @@ def _decisions(run: LinkRun, sql: str, kind: DecisionCode | None = DecisionCode.
         scores = (score if math.isfinite(score) else None for _, _, score in rows)
         return [_item(pair, kind) | {"score": score} for pair, score in zip(pairs, scores, strict=True)]
 
-    return drawn_from(kind or DecisionCode.MATCH, size, range(size), items, best_first=kind is None)
+    return drawn_from(kind or DecisionCode.MATCH, size, range(size), items, in_order=kind is None)
 
 
 def _item(pair: Pair, kind: DecisionCode | None) -> Item:

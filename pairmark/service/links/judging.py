@@ -4,7 +4,6 @@ links and records drawn at random, which bound how many are false or missed."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain
 from random import SystemRandom
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -135,11 +134,9 @@ Say = Callable[[str], None]
 
 
 def pairs_to_label(connection: Any, names: Sequence[str]) -> list[Pair]:
-    """Of pairs that look most alike, the best and a random one in turn: a model learns from both kinds."""
-    best = connection.execute(f"SELECT a, b FROM doubtful ORDER BY score DESC, a, b LIMIT {_MOST_ASKED}")
-    pairs = read_pairs(connection, names, best.fetchall())
-    drawn = np.random.default_rng(0).permutation(len(pairs)).tolist()
-    return [pairs[at] for at in dict.fromkeys(chain(*zip(range(len(pairs)), drawn, strict=True)))]
+    """Pairs that a model learns from, in the order to ask about them."""
+    chosen = connection.execute(f"SELECT a, b FROM doubtful ORDER BY turn, a, b LIMIT {_MOST_ASKED}")
+    return read_pairs(connection, names, chosen.fetchall())
 
 
 def records_to_judge(connection: Any, linking: Linking) -> tuple[int, list[RecordPairs]]:

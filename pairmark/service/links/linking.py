@@ -49,8 +49,8 @@ class LinkRun:
 
     Attributes
     ----------
-    doubts : why matches cannot be told from strangers without labels: then the table ``doubtful(a, b, score)`` has the
-        pairs that look most alike, and nothing is linked. Else None.
+    doubts : why matches cannot be told from strangers without labels: then nothing is linked, and the table
+        ``doubtful(a, b, score, turn)`` has pairs to judge, by whose turn it is. Else None.
     """
 
     connection: Any

@@ -7,7 +7,6 @@ killed process had not written yet is in neither.
 """
 
 import asyncio
-import itertools
 import logging
 import math
 import time
@@ -320,13 +319,12 @@ def drawn_from(
     sample: Sequence[int],
     items: Callable[[list[int]], Iterable[Item]],
     *,
-    best_first: bool = False,
+    in_order: bool = False,
 ) -> Decisions:
     """Decisions of one kind, of which ``sample`` numbers a uniform sample (or all); ``items`` are those of numbers.
-    ``best_first``: for labels, every other one is the next of the sample."""
-    numbers = _RANDOM.sample(sample, min(len(sample), MOST_DRAWN))
-    if best_first:
-        numbers = [*dict.fromkeys(itertools.chain(*zip(sample, numbers, strict=False)))][:MOST_DRAWN]
+    ``in_order``: labels bound nothing, so that nobody need draw them."""
+    n = min(len(sample), MOST_DRAWN)
+    numbers = list(sample[:n]) if in_order else _RANDOM.sample(sample, n)
     n_bytes = 0
     stored: list[Item] = []
     for item in items(numbers):
