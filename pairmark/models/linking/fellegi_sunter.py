@@ -1,5 +1,6 @@
 """The model of Fellegi and Sunter, fitted without labels."""
 
+from functools import partial
 from typing import Annotated, Any, Self
 
 import numpy as np
@@ -184,11 +185,10 @@ class FellegiSunter(RecordScorer):
 
     def _levels_of(self, prepared: Prepared, left: Int64, right: Int64) -> NDArray[np.int8]:
         parts = (slice(start, start + _BLOCK) for start in range(0, left.size, _BLOCK))
+        # Levels are of single fields.
+        compare = partial(self._comparators.compare, joined=False)
         return np.concatenate(
-            [
-                self._levels(self._comparators.compare(prepared, left[part], prepared, right[part]))
-                for part in parts
-            ]
+            [self._levels(compare(prepared, left[part], prepared, right[part])) for part in parts]
         )
 
 

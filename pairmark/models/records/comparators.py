@@ -182,8 +182,11 @@ class Comparators:
                 values[there, first : self._columns[place + 1]] = numbers.reshape(len(numbers), -1)
         return Prepared(n, cells._replace(weights=weights), values, missing)
 
-    def compare(self, a: Prepared, left: Int64, b: Prepared, right: Int64) -> Float32:
-        """Features of pairs of prepared records, (n_pairs, m) float32."""
+    def compare(self, a: Prepared, left: Int64, b: Prepared, right: Int64, *, joined: bool = True) -> Float32:
+        """Features of pairs of prepared records, (n_pairs, m) float32.
+
+        Not ``joined``: those of all fields joined, which take half of the time, are left undefined.
+        """
         left, right = np.ascontiguousarray(left, dtype=np.int64), np.ascontiguousarray(right, dtype=np.int64)
         out = np.empty((left.size, len(self.features)), dtype=np.float32)
         lacked = np.empty((left.size, a.missing.shape[1]), dtype=np.bool_)
@@ -192,8 +195,8 @@ class Comparators:
         tokens.compare_texts(*sides, self._plain_places, out)
         rules = self._rules, self._numbers_of, self._plain_places, self._levels_of
         levels.compare_levels(*sides[:2], a.numbers, b.numbers, *sides[2:], *rules, out)
-        groups = self._groups, self.rarity.unseen[0], self._soft_places
-        tokens.compare_tokens(*sides, *groups, lacked, out)
+        groups = self._groups[: None if joined else self.is_text.sum()]
+        tokens.compare_tokens(*sides, groups, self.rarity.unseen[0], self._soft_places, lacked, out)
         fields = self._columns, self._is_place, self._place_levels, self._numeric_places
         measures.compare_numbers(a.numbers, b.numbers, left, right, *fields, out)
         return out

@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from pairmark.models.calibration.calibration import Calibration
-from pairmark.models.core.arrays import Int64
+from pairmark.models.core.arrays import Bool, Int64
 from pairmark.models.core.inputs import checked_pairs
 from pairmark.models.core.progress import as_part, listening
 from pairmark.models.core.spec import LearnerSpec
 from pairmark.models.evaluation.validation import GroupedRows
 from pairmark.models.pairs.sampling import HeldOutPairs
-from pairmark.models.records.estimator import RecordSimilarity
+from pairmark.models.records.estimator import RecordSimilarity, ScoreWithout
 from pairmark.models.records.tables import declaration
 from pairmark.service.datasets.held_out import taken_by
 from pairmark.service.errors import refusals
@@ -236,8 +236,19 @@ class FoldScorer:
         """As of the model that is kept."""
         return self.job.estimator.patterns(left, right)
 
-    def compare_once(self, X: Any, left: Int64, right: Int64) -> None:
-        """Nothing that several models have compared serves all of them."""
+    def compare_once(self, X: Any, left: Int64, right: Int64) -> ScoreWithout | None:
+        """Scores all pairs again without some columns, what the model of each fold compared being kept; None where a
+        model keeps nothing."""
+        parts = [np.flatnonzero(self.folds == number) for number in range(len(self.job.fold_models))]
+        models = zip(self.job.fold_models, parts, strict=True)
+        kept = [model.compare_once(X, left[part], right[part]) for model, part in models]
+        order = np.argsort(np.concatenate(parts))
+
+        def score(columns: Bool, numbers: Int64) -> NDArray[np.float32]:
+            by_fold = [each(columns, np.arange(part.size)) for each, part in zip(kept, parts, strict=True)]
+            return np.concatenate(by_fold)[order][numbers]
+
+        return None if None in kept else score
 
     def score_pairs(self, cells: Any, left: Int64, right: Int64) -> NDArray[np.float32]:
         """(n,) scores of the pairs, all of them in their order."""

@@ -24,6 +24,7 @@ TEXT_CHARS = 64
 DIGIT, NUMBER, MODEL = 1, 2, 4
 """Flags of a token: holds a digit; is digits alone; mixes letters and digits, or is five or longer with a digit."""
 INSIDE, ALIKE = 0.95, 0.9
+_TRIGRAMS = 4_096
 N_SOFT = 19
 """Features that tokens add; the comparators name them."""
 
@@ -129,22 +130,32 @@ def weigh(hashes, rarity, out):
         out[i] = rarity.weights[at] if is_common else rarity.unseen[0]
 
 
+@inner_kernel
+def _places(text, char):
+    """Bits of the places where a text of `TEXT_CHARS` characters or fewer has one: as many as a word has."""
+    bits = np.uint64(0)
+    for j in range(text.shape[0]):
+        bits |= np.uint64(text[j] == char) << np.uint64(j)
+    return bits
+
+
 @kernel
 def jaro_winkler(a, b):
     """Jaro-Winkler similarity of two strings of `TEXT_CHARS` characters or fewer: the weight is .1 for at most four
     equal first characters, from .7 on (Winkler 1990)."""
     # Of each character the first free place in reach is taken, from the left: which places that are is the same from
     # either side, and so is every sum below.
-    # A bit for each character, of which there are at most `TEXT_CHARS`: as many as a word has.
-    n, m, unit = a.shape[0], b.shape[0], np.uint64(1)
+    n, m, unit, zero = a.shape[0], b.shape[0], np.uint64(1), np.uint64(0)
     reach = max(max(n, m) // 2 - 1, 0)
-    bits_a, bits_b = np.uint64(0), np.uint64(0)
+    bits_a, bits_b, every = zero, zero, ~zero
     for i in range(n):
-        for j in range(max(0, i - reach), min(m, i + reach + 1)):
-            if b[j] == a[i] and not (bits_b >> np.uint64(j)) & unit:
-                bits_b |= unit << np.uint64(j)
-                bits_a |= unit << np.uint64(i)
-                break
+        first, stop = max(0, i - reach), i + reach + 1
+        near = every << np.uint64(first) if first < TEXT_CHARS else zero
+        near &= ~(every << np.uint64(stop)) if stop < TEXT_CHARS else every
+        free = _places(b, a[i]) & near & ~bits_b
+        # The lowest bit that is set.
+        bits_b |= free & (~free + unit)
+        bits_a |= np.uint64(free != zero) << np.uint64(i)
     # Matched characters of both in their order: where they differ they are out of order.
     share, n_swapped, j = 0.0, 0, 0
     for i in range(n):
@@ -165,21 +176,21 @@ def jaro_winkler(a, b):
 
 
 @kernel
-def levenshtein(a, b, row):
-    """Levenshtein similarity of two strings, one less the distance over the longer length; ``row`` is scratch."""
-    n, m = a.shape[0], b.shape[0]
-    for j in range(m + 1):
-        row[j] = j
-    for i in range(1, n + 1):
-        # One row of the table, overwritten: `before` is the entry up and to the left.
-        before, row[0] = row[0], i
-        for j in range(1, m + 1):
-            here = row[j]
-            best = before + np.int64(a[i - 1] != b[j - 1])
-            best = min(best, here + 1)
-            row[j] = min(best, row[j - 1] + 1)
-            before = here
-    return 1.0 - row[m] / max(n, m)
+def levenshtein(a, b):
+    """Levenshtein similarity of two strings of 1 to `TEXT_CHARS` characters: one less the distance over the longer
+    length."""
+    # Columns of the table of distances as bits (Hyyro 2003, figure 8): where an entry is one more than that above it,
+    # or one less; ``up`` and ``down`` say the same of that to its left.
+    n, m, unit = a.shape[0], b.shape[0], np.uint64(1)
+    more, less, last, distance = ~np.uint64(0), np.uint64(0), unit << np.uint64(n - 1), n
+    for j in range(m):
+        same = _places(a, b[j])
+        diagonal = (((same & more) + more) ^ more) | same | less
+        up, down = less | ~(diagonal | more), more & diagonal
+        distance += np.int64((up & last) != 0) - np.int64((down & last) != 0)
+        up = (up << unit) | unit
+        more, less = (down << unit) | ~(diagonal | up), up & diagonal
+    return 1.0 - distance / max(n, m)
 
 
 @kernel
@@ -191,7 +202,6 @@ def compare_texts(a, b, n_a, n_b, left, right, places, out):
     a, b : `Cells` of the two sides, ``n_a`` and ``n_b`` rows of each string. left, right : (n,) int64 rows.
     places : (S,) the first column of each string in ``out``.
     """
-    row = np.empty(TEXT_CHARS + 1, dtype=np.int64)
     for k in range(left.shape[0]):
         for string in range(places.shape[0]):
             p, q, features = string * n_a + left[k], string * n_b + right[k], out[k, places[string] :]
@@ -200,7 +210,7 @@ def compare_texts(a, b, n_a, n_b, left, right, places, out):
                 features[:2] = np.nan
                 continue
             one, other = one[:TEXT_CHARS], other[:TEXT_CHARS]
-            features[0], features[1] = jaro_winkler(one, other), levenshtein(one, other, row)
+            features[0], features[1] = jaro_winkler(one, other), levenshtein(one, other)
 
 
 @inner_kernel
@@ -217,46 +227,59 @@ def _is_inside(token, text):
 
 
 @inner_kernel
-def _find(side, tokens, text, shares):
+def _trigram(text, at):
+    """A number below `_TRIGRAMS` that three characters following each other have."""
+    return ((text[at] * 31 + text[at + 1]) * 31 + text[at + 2]) % _TRIGRAMS
+
+
+@inner_kernel
+def _find(side, tokens, text, shares, trigrams):
     """Note which tokens lie inside the other side's text."""
+    trigrams[:] = False
+    for at in range(text.shape[0] - 2):
+        trigrams[_trigram(text, at)] = True
     for x in range(tokens.shape[0]):
         token = side.squeezed[side.token_starts[tokens[x]] : side.token_starts[tokens[x] + 1]]
-        if shares[x] == 0.0 and token.shape[0] >= 3 and _is_inside(token, text):
+        # Most tokens begin with three characters that are nowhere in the text.
+        is_open = shares[x] == 0.0 and token.shape[0] >= 3 and trigrams[_trigram(token, 0)]
+        if is_open and _is_inside(token, text):
             shares[x] = INSIDE
 
 
 @inner_kernel
 def _alike(one, other):
-    """How alike two tokens of letters are; 0 where the first two characters differ, and below `ALIKE`."""
+    """How alike two tokens of letters are that begin with the same two characters; 0 below `ALIKE`."""
     n, m = one.shape[0], other.shape[0]
     # Of tokens that differ that much in length none are alike.
-    # The first characters were compared by the caller, here the second ones.
-    if 2 * n < m or 2 * m < n or one[min(n, m, 2) - 1] != other[min(n, m, 2) - 1]:
-        return 0.0
-    alike = jaro_winkler(one, other)
+    alike = jaro_winkler(one, other) if 2 * n >= m and 2 * m >= n else 0.0
     return alike if alike >= ALIKE else 0.0
 
 
 @inner_kernel
-def _match(a, tokens, b, others, texts, shares):
+def _match(a, tokens, b, others, texts, shares, heads, trigrams):
     """How well each token of either side is matched by the other: the rows of ``shares``."""
     shares[0, : tokens.shape[0]], shares[1, : others.shape[0]] = 0.0, 0.0
+    for side, own, codes, none in ((a, tokens, heads[0], -1), (b, others, heads[1], -2)):
+        for x in range(own.shape[0]):
+            start, stop = side.token_starts[own[x]], side.token_starts[own[x] + 1]
+            # A token with a digit is alike to none, and one of a character to its equal only.
+            is_head = stop - start > 1 and not side.flags[own[x]] & DIGIT
+            codes[x] = none
+            if is_head:
+                codes[x] = (np.int64(side.squeezed[start]) << 32) + side.squeezed[start + 1]
     for x in range(tokens.shape[0]):
         for y in range(others.shape[0]):
             if a.hashes[tokens[x]] == b.hashes[others[y]]:
                 shares[0, x], shares[1, y] = 1.0, 1.0
-    _find(a, tokens, texts[1], shares[0])
-    _find(b, others, texts[0], shares[1])
+    _find(a, tokens, texts[1], shares[0], trigrams)
+    _find(b, others, texts[0], shares[1], trigrams)
     for x in range(tokens.shape[0]):
-        i = tokens[x]
-        one = a.squeezed[a.token_starts[i] : a.token_starts[i + 1]]
-        for y in range(others.shape[0] if not a.flags[i] & DIGIT else 0):
-            j = others[y]
-            start, stop = b.token_starts[j], b.token_starts[j + 1]
+        for y in range(others.shape[0]):
             # Where both are matched that well already, likeness is not looked for: it costs most.
-            is_open = shares[0, x] < INSIDE or shares[1, y] < INSIDE
-            if is_open and one[0] == b.squeezed[start] and not b.flags[j] & DIGIT:
-                alike = _alike(one, b.squeezed[start:stop])
+            if heads[0, x] == heads[1, y] and (shares[0, x] < INSIDE or shares[1, y] < INSIDE):
+                i, j = tokens[x], others[y]
+                one = a.squeezed[a.token_starts[i] : a.token_starts[i + 1]]
+                alike = _alike(one, b.squeezed[b.token_starts[j] : b.token_starts[j + 1]])
                 shares[0, x], shares[1, y] = max(shares[0, x], alike), max(shares[1, y], alike)
 
 
@@ -285,7 +308,7 @@ def _sums(side, tokens, shares):
 
 
 @inner_kernel
-def _best_model(a, tokens, b, others, row):
+def _best_model(a, tokens, b, others):
     """Best Levenshtein similarity of two model tokens; 0 where a side has none."""
     best = 0.0
     for i in tokens:
@@ -293,7 +316,7 @@ def _best_model(a, tokens, b, others, row):
             if a.flags[i] & b.flags[j] & MODEL:
                 one = a.squeezed[a.token_starts[i] : a.token_starts[i + 1]]
                 other = b.squeezed[b.token_starts[j] : b.token_starts[j + 1]]
-                best = max(best, levenshtein(one, other, row))
+                best = max(best, levenshtein(one, other))
     return best
 
 
@@ -307,13 +330,13 @@ def _shares(count_a, hits_a, count_b, hits_b, out):
 
 
 @inner_kernel
-def _soft(a, tokens, b, others, texts, unit, shares, row, out):
+def _soft(a, tokens, b, others, texts, unit, shares, heads, trigrams, out):
     """The `N_SOFT` features of tokens of two sides; NaN where either has none."""
     n, m = tokens.shape[0], others.shape[0]
     if n == 0 or m == 0:
         out[:] = np.nan
         return
-    _match(a, tokens, b, others, texts, shares)
+    _match(a, tokens, b, others, texts, shares, heads, trigrams)
     total_a, hits_a, rarest_a, lost_a, numbers_a, same_numbers_a, models_a, same_models_a, lost_models_a = (
         _sums(a, tokens, shares[0])
     )
@@ -331,7 +354,7 @@ def _soft(a, tokens, b, others, texts, unit, shares, row, out):
     _shares(numbers_a, same_numbers_a, numbers_b, same_numbers_b, out[9:11])
     _shares(models_a, same_models_a, models_b, same_models_b, out[11:13])
     in_both = models_a > 0 and models_b > 0
-    out[13] = _best_model(a, tokens, b, others, row) if in_both else np.nan
+    out[13] = _best_model(a, tokens, b, others) if in_both else np.nan
     out[14] = min(lost_models_a, lost_models_b) / unit if in_both else np.nan
     out[15] = max(lost_models_a, lost_models_b) / unit if models_a + models_b > 0 else np.nan
     out[16], out[17] = min(n, m), min(n, m) / max(n, m)
@@ -368,13 +391,11 @@ def compare_tokens(a, b, n_a, n_b, left, right, groups, unit, places, lacked, ou
     lacked : (n, d) which fields a pair lacks on one side only: their tokens are left out.
     """
     numbers, shares = np.empty((2, MAX_TOKENS), dtype=np.int64), np.empty((2, MAX_TOKENS))
-    chars, row = (
-        np.empty((2, MAX_TOKENS * TOKEN_CHARS), dtype=np.int32),
-        np.empty(TOKEN_CHARS + 1, dtype=np.int64),
-    )
+    chars = np.empty((2, MAX_TOKENS * TOKEN_CHARS), dtype=np.int32)
+    heads, trigrams = np.empty((2, MAX_TOKENS), dtype=np.int64), np.empty(_TRIGRAMS, dtype=np.bool_)
     for group in range(groups.shape[0]):
         for k in range(left.shape[0]):
             tokens, text = _tokens(a, n_a, left[k], groups[group], lacked[k], numbers[0], chars[0])
             others, other = _tokens(b, n_b, right[k], groups[group], lacked[k], numbers[1], chars[1])
             own = out[k, places[group] : places[group] + N_SOFT]
-            _soft(a, tokens, b, others, (text, other), unit, shares, row, own)
+            _soft(a, tokens, b, others, (text, other), unit, shares, heads, trigrams, own)
