@@ -415,7 +415,7 @@ def npz(**arrays: Any) -> bytes:
     return stream.getvalue()
 
 
-def until(found: Callable[[], Any], what: str, patience_s: float = 120.0) -> Any:
+def until(found: Callable[[], Any], what: str, patience_s: float = PATIENCE_S) -> Any:
     """What is found, once it is there."""
     deadline = time.monotonic() + patience_s
     while not (there := found()):

@@ -59,9 +59,9 @@ def start(environment: dict[str, str], tmp_path: Path) -> Iterator:
 
 
 def test_detached_it_returns_once_ready_and_goes_on(environment: dict[str, str], tmp_path: Path) -> None:
-    words = [*PAIRMARK, "serve", "--detach", "--json", "--port"]
+    words = [*PAIRMARK, "serve", "--detach", "--json", "--port", "0"]
     started = subprocess.run(
-        [*words, "0"], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=PATIENCE_S
+        words, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=PATIENCE_S
     )
     assert started.returncode == 0, started.stderr
     facts = json.loads(started.stdout)
@@ -69,13 +69,8 @@ def test_detached_it_returns_once_ready_and_goes_on(environment: dict[str, str],
         assert httpx.get(f"{facts['url']}/readyz", timeout=PATIENCE_S).status_code == 200
         assert facts["url"] in Path(facts["log"]).read_text()
         assert Path(facts["log"]).parent == tmp_path
-        again = subprocess.run(
-            [*words, facts["url"].rpartition(":")[2]],
-            cwd=ROOT,
-            env=environment,
-            capture_output=True,
-            text=True,
-        )
+        port = facts["url"].rpartition(":")[2]
+        again = command("serve", "--detach", "--port", port, PAIRMARK_HOME=str(tmp_path))
         assert again.returncode == 1
         assert "is taken: stop what listens there" in again.stderr
     finally:

@@ -71,7 +71,7 @@ def test_trees_really_grow_on_the_cluster_and_a_cancelled_fit_leaves_it_idle(
         ran = client.run(lambda dask_worker: dask_worker.state.executed_count)
         assert len(ran) == 2
         assert 0 < sum(ran.values()) < 200
-        until(lambda: not any(client.processing().values()), "the cluster is idle", 30)
+        until(lambda: not any(client.processing().values()), "the cluster is idle")
 
 
 @pytest.mark.parametrize("n_tables", [1, 2])

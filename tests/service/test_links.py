@@ -138,18 +138,18 @@ def test_two_tables_whose_columns_are_spelled_differently_are_linked(tmp_path: P
 def test_the_number_of_threads_and_of_parts_and_the_format_change_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file = write(tmp_path / "t.csv", table(N, "dependent")[1])
+    file = write(tmp_path / "t.csv", table(900, "dependent")[1])
     parquet = tmp_path / "t.parquet"
     duckdb.execute(f"COPY (SELECT * FROM read_csv('{file}', all_varchar=true)) TO '{parquet}'")
     once = linked(tmp_path, file)
     assert linked(tmp_path, file, settings=Settings(job_threads=3)) == once
     assert linked(tmp_path, parquet) == once
-    monkeypatch.setattr(engine, "_AT_ONCE", 1_000)
+    monkeypatch.setattr(engine, "_AT_ONCE", 300)
     assert linked(tmp_path, file) == once
 
 
 def test_a_lower_share_of_false_links_leaves_the_surer_ones(tmp_path: Path) -> None:
-    file = write(tmp_path / "t.csv", table(N, "dependent")[1])
+    file = write(tmp_path / "t.csv", table(900, "dependent")[1])
     all_links, rows = linked(tmp_path, file)
     fewer, strict = linked(tmp_path, file, false_links=all_links.false_links.estimate / 10)
     assert 0 < fewer.links < all_links.links

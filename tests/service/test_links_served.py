@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from pairmark.service.datasets.ingest import Datasets
 from pairmark.service.errors import Conflict as StoredConflict
 from pairmark.service.errors import UnknownLinks
 from pairmark.service.links.folders import LinkFolders
+from pairmark.service.links.jobs import Linker
 from pairmark.service.links.links import Links
 from pairmark.service.links.results import Results
 from pairmark.service.names import EVERY_NAME, VisibleNames
@@ -702,15 +704,16 @@ def test_a_worker_killed_at_any_stage_leaves_one_result(deployment: Any, tmp_pat
     links = links_of(deployment)
     add(deployment, "people", table(N, "dependent")[1], tmp_path)
     whole, killed = (links.submit(LinksRequest(left="people"), EVERY_NAME).id for _ in range(2))
-    for job_id, stages in ((whole, [""]), (killed, ["loading", "linking", "storing", "committing", ""])):
-        for stage in stages:
-            claim = deployment.queue.leases.claim("worker", job_id=job_id)
-            words = [sys.executable, "-c", DYING, job_id, str(claim.attempt), str(os.getpid()), stage]
-            ended = subprocess.run(words, env=child_environment(deployment.settings), check=False)
-            assert ended.returncode == (-signal.SIGKILL if stage else 0)
-            if stage:
-                assert links.get(job_id, EVERY_NAME).links is None
-                deployment.queue.leases.lost(claim, "killed")
+    claimed = partial(deployment.queue.leases.claim, "worker")
+    for stage in ("loading", "linking", "storing", "committing"):
+        claim = claimed(job_id=killed)
+        words = [sys.executable, "-c", DYING, killed, str(claim.attempt), str(os.getpid()), stage]
+        ended = subprocess.run(words, env=child_environment(deployment.settings), check=False)
+        assert ended.returncode == -signal.SIGKILL
+        assert links.get(killed, EVERY_NAME).links is None
+        deployment.queue.leases.lost(claim, "killed")
+    for job_id in (whole, killed):
+        Linker(deployment.db, deployment.blobs, deployment.settings).run(claimed(job_id=job_id))
     one, other = (links.get(job_id, EVERY_NAME) for job_id in (whole, killed))
     assert other.state == "succeeded"
     assert one.links == other.links > 200

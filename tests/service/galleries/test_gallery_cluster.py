@@ -191,10 +191,10 @@ def test_what_was_erased_leaves_the_workers_memory(
         assert before
         galleries.erase("forgotten", id=hit.id)
         galleries.views.keep_up()
-        until(lambda: not held() >= before, "what was erased is let go", 30)
+        until(lambda: not held() >= before, "what was erased is let go")
         both(galleries, "forgotten", version, queries)
         galleries.delete("forgotten")
-        until(lambda: not held(), "nothing of the gallery is held", 30)
+        until(lambda: not held(), "nothing of the gallery is held")
 
 
 def test_what_a_worker_makes_has_no_name_and_what_a_killed_one_left_goes(
