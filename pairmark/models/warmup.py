@@ -44,7 +44,8 @@ def warm_loaded(estimator: Any, capabilities: Collection[str], *, accepts_sparse
 
             sparse_rows = csr_array(rows[:2] * (np.arange(rows.shape[1]) < 1))
             score_checked(estimator, sparse_rows, sparse_rows)
-        score_checked(estimator, rows[:2], rows[2:])
+        for n in (1, 2):
+            score_checked(estimator, rows[:n], rows[2 : 2 + n])
     if "search" in capabilities:
         index = estimator.index(rows)
         estimator.top_k(rows[:2], index, 3)

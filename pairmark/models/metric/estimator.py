@@ -286,8 +286,15 @@ class MetricSimilarity(PairScorerMixin, EmbedderMixin, BaseEstimator):
         )
 
     def _pair_score(self, left: Matrix, right: Matrix) -> Float32:
-        n, sides = left.shape[0], (one_of_equals(left), one_of_equals(right))
+        n = left.shape[0]
         scores = np.empty(n, dtype=np.float32)
+        if n == 1 and self._code == kernels.DOT and not _is_csr(left) and not _is_csr(right):
+            # A pair alone costs what the calls do: one takes both rows.
+            kernels.score_pair(
+                self._padded(np.concatenate((left, right), dtype=np.float32)), self.metric == "cosine", scores
+            )
+            return scores
+        sides = one_of_equals(left), one_of_equals(right)
         # Some at a time, so that prepared rows stay in the cache.
         for start in range(0, n, PREPARED_ROWS):
             rows = slice(start, start + PREPARED_ROWS)
@@ -321,13 +328,19 @@ class MetricSimilarity(PairScorerMixin, EmbedderMixin, BaseEstimator):
 
     def _prepared(self, X: Any) -> Any:
         """Rows as the kernels compare them: new, and padded with zeros (dense) or with ascending indices (CSR)."""
-        d = self.n_features_in_
         if _is_csr(X) and not self.whiten:
-            rows = _sorted_csr(X, d).copy()
+            rows = _sorted_csr(X, self.n_features_in_).copy()
             if self.metric == "cosine":
                 kernels.unit_sparse(*csr_parts(rows))
             return rows
-        X = _dense(X)
+        padded = self._padded(_dense(X))
+        if self.metric == "cosine":
+            unit_rows(padded, seal_array(padded))
+        return padded
+
+    def _padded(self, X: Float32) -> Float32:
+        """Dense rows, whitened where asked for: new, and padded with zeros."""
+        d = self.n_features_in_
         if d % LANES == 0 and not self.whiten:
             padded = np.array(X, order="C")
         else:
@@ -336,8 +349,6 @@ class MetricSimilarity(PairScorerMixin, EmbedderMixin, BaseEstimator):
                 project_rows(np.require(X, requirements=["C", "W"]), self.mean_, self.whitening_, padded)
             else:
                 padded[:, :d] = X
-        if self.metric == "cosine":
-            unit_rows(padded, seal_array(padded))
         return padded
 
     def _parts(self) -> Mapping[str, Any]:

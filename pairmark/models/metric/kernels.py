@@ -9,7 +9,7 @@ to a multiple of eight.
 import numpy as np
 
 from pairmark.models.core.compiled import inner_kernel, kernel
-from pairmark.models.core.kernels import rows_at
+from pairmark.models.core.kernels import dot, rows_at, unit_rows
 
 DOT, EUCLIDEAN, MANHATTAN = 0, 1, 2
 
@@ -49,6 +49,15 @@ def _score(code, total):
     if code == DOT:
         return total
     return 0.0 - (np.sqrt(total) if code == EUCLIDEAN else total)
+
+
+@kernel
+def score_pair(rows, unit, out):
+    """Inner product of two padded rows, divided by their lengths first, in place, where ``unit``: what `unit_rows` and
+    `row_products` give, in one call."""
+    if unit:
+        unit_rows(rows, rows)
+    out[0] = dot(rows[0], rows[1])
 
 
 @kernel

@@ -156,7 +156,7 @@ class Guard:
         counter.inc()
         timer.observe(seconds)
         problem = problem or scope.get("pairmark.problem")
-        if isinstance(problem, Unauthenticated | Forbidden):
+        if problem is not None and isinstance(problem, Unauthenticated | Forbidden):
             AUTH_FAILURES.labels(problem.slug).inc()
         # Scoring that went well is counted in the metrics; a line for each would cost as much as the scoring. Probes
         # come every few seconds.
@@ -206,8 +206,8 @@ def _check_head(scope: Scope, headers: dict[bytes, bytes]) -> None:
             headers[b"content-encoding"] = b", ".join(codings)
     if hosts != 1 and (hosts or scope["http_version"] != "1.0"):
         raise Malformed(f"the request has {hosts} Host headers; expected one", field="host")
-    encoding = headers.get(b"content-encoding", b"").strip().lower()
-    if encoding not in (b"", b"identity"):
+    encoding = headers.get(b"content-encoding")
+    if encoding is not None and encoding.strip().lower() not in (b"", b"identity"):
         raise UnsupportedMediaType(
             f"the body has Content-Encoding: {encoding.decode('latin-1')[:100]}; expected a body that is not "
             "compressed in transfer. Files of datasets may be compressed themselves, e.g. .csv.gz and Parquet",

@@ -29,10 +29,6 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._unread > MAX_HEAD_BYTES:
             self._end()
 
-    def on_message_begin(self) -> None:
-        super().on_message_begin()
-        self._in_head = True
-
     def on_headers_complete(self) -> None:
         if self._unread > MAX_HEAD_BYTES:
             # A short head may have come with the begin of a long body.
@@ -40,7 +36,6 @@ class BoundedProtocol(HttpToolsProtocol):
             if size > MAX_HEAD_BYTES:
                 raise HttpParserError("the head is too large")
         self._unread = 0
-        self._in_head = False
         super().on_headers_complete()
         # Trailers are no headers of the request, and nobody reads them.
         self.headers = []
@@ -64,7 +59,9 @@ class BoundedProtocol(HttpToolsProtocol):
         self._is_over = True
         if self.transport.is_closing():
             return
-        if not self._in_head or not (self.cycle is None or self.cycle.response_complete):
+        # A head that is complete says the method.
+        in_head = self.scope is not None and "method" not in self.scope
+        if not in_head or not (self.cycle is None or self.cycle.response_complete):
             self.transport.close()
             return
         page = PAGES[HeadTooLarge.slug]

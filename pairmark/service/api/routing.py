@@ -210,6 +210,8 @@ class JsonAnswer(Response):
 
 
 Handler = TypeVar("Handler", bound=Callable[..., Any])
+_NOBODY: Final = nullcontext()
+"""Who reads changes nothing that the audit log would tell."""
 WITHIN_PAGE: Final = "pairmark.within_page"
 """Marks what a page of the console asks in this process: the page itself is logged."""
 BINARY: Final = {"type": "string", "format": "binary"}
@@ -446,7 +448,7 @@ class PlainRoute(GuardedRoute):
         services: Services = scope["app"].state.services
         receive = await self.admitted(services, scope, receive)
         seconds = services.settings.request_timeout_s if self.needs.limits.timed else None
-        actor = nullcontext() if self.level == "read" else acting_as(actor_of(scope))
+        actor = _NOBODY if self.level == "read" else acting_as(actor_of(scope))
         with RequestWork(services.runtime.batch_place) as work, actor:
             call = Call(scope, receive, services, self.needs, work)
             begin = partial(self.endpoint, call, **call.path_params)

@@ -102,9 +102,10 @@ class PairRequest(NamedTuple):
     def check_sizes(self, max_pairs: int, max_samples: int = 100) -> None:
         """Refuse sizes that make no pairs, or too many."""
         counts = self.counts
-        what = "vectors" if counts is None else "subjects"
         n_left, n_right = self.sizes
+        n_pairs = max(n_left, n_right)
         if n_left != n_right and 1 not in (n_left, n_right):
+            what = "vectors" if counts is None else "subjects"
             raise InvalidInput(
                 f"left has {n_left} {what} and right {n_right}; expected equal numbers, or a single one on one side",
                 field="right",
@@ -124,12 +125,12 @@ class PairRequest(NamedTuple):
                     f"the subjects make {self.n_scored} pairs of samples; at most {max_pairs} are taken at a time",
                     limit=max_pairs,
                 )
-        if self.refs is not None and len(self.refs) != self.n_pairs:
+        if self.refs is not None and len(self.refs) != n_pairs:
             raise InvalidInput(
-                f"refs names {len(self.refs)} pairs; expected one [left, right] for each of the {self.n_pairs} pairs",
+                f"refs names {len(self.refs)} pairs; expected one [left, right] for each of the {n_pairs} pairs",
                 field="refs",
             )
-        check_count(self.n_pairs, "pairs", max_pairs)
+        check_count(n_pairs, "pairs", max_pairs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,10 +201,11 @@ def _dense_lists(body: bytes, names: Mapping[str, object]) -> tuple[dict[str, An
                 and not np.abs(numbers).max() <= FLOAT32_MAX
             ):
                 return None
-            shape, first = (1, len(value)), value[0]
+            shape = 1, len(value)
             n_lists += 1
-            if isinstance(first, simdjson.Array):
-                shape = (len(value), len(first))
+            # Where there are as many, each element is a number, unless there are more lists.
+            if numbers.size != shape[1]:
+                shape = (len(value), len(value[0]))
                 n_lists += len(value)
                 widths = {len(row) for row in value if isinstance(row, simdjson.Array)}
                 if widths != {shape[1]}:

@@ -4,6 +4,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Self
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 from pydantic_core import to_json
@@ -82,6 +83,8 @@ class Resolved(NamedTuple):
 def to_rows(version: LoadedVersion, side: SideRows, name: str, *, dense: bool = False) -> Any:
     """Rows of the model's dimension: dense float32, CSR for a learner that reads it unless ``dense`` ones are asked
     for, or cells for one of records; ``name`` is what refusals call them."""
+    if version.takes_vectors and isinstance(side, np.ndarray) and side.shape[1] == version.n_features:
+        return side
     accepts_sparse = version.accepts_sparse and not dense
     if isinstance(side, RecordRows):
         return _record_rows(version, side, name, dense=not accepts_sparse)
@@ -92,13 +95,11 @@ def to_rows(version: LoadedVersion, side: SideRows, name: str, *, dense: bool = 
         )
     if isinstance(side, SparseRows):
         return _sparse_rows(side, name, version.n_features, accepts_sparse=accepts_sparse)
-    if side.shape[1] != version.n_features:
-        raise InvalidInput(
-            f"{name} has vectors of {side.shape[1]} numbers; the model expects {version.n_features}",
-            field=name,
-            expected_dimension=version.n_features,
-        )
-    return side
+    raise InvalidInput(
+        f"{name} has vectors of {side.shape[1]} numbers; the model expects {version.n_features}",
+        field=name,
+        expected_dimension=version.n_features,
+    )
 
 
 def _record_rows(version: LoadedVersion, side: RecordRows, name: str, *, dense: bool) -> Any:
@@ -218,7 +219,7 @@ def columns_lacked(resolved: Resolved) -> Bool | None:
     """(n, 2, d) columns without which pairs of records are compared, of subjects those that any sample of either lacks;
     None where nothing is lacking."""
     left, right, counts = resolved.left, resolved.right, resolved.counts
-    if not (are_records(left) and are_records(right)):
+    if resolved.version.schema is None or not (are_records(left) and are_records(right)):
         return None
     if counts is None:
         left, right = cells_missing(left), cells_missing(right)
@@ -489,7 +490,8 @@ def answer_scores(
     """The scores; with ``detail``, which pairs hold rows unlike those who calibrated, whose ranges these are."""
     if raw:
         return Answer(scored.scores.tobytes(), model_header(scored.model), raw=True)
-    body = b'{"model":%b,"scores":%b' % (scored.model, to_json(scored.scores.tolist()))
+    # Of numbers alone, in half the time of `to_json`.
+    body = b'{"model":%b,"scores":%b' % (scored.model, msgspec.json.encode(scored.scores.tolist()))
     resolved = scored.resolved
     if resolved is not None and resolved.counts is not None:
         body += b',"aggregation":"%b"' % resolved.aggregation.encode()
