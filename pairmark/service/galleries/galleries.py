@@ -191,7 +191,7 @@ class Galleries:
 
         Parameters
         ----------
-        version : the gallery's version, to index while more rows come; None: the next search will.
+        version : the gallery's version, to index what is written; None: the next search will.
         """
         n_stored = 0
         for rows in batches:
@@ -200,10 +200,9 @@ class Galleries:
                 n_stored += len(rows)
                 errors.warn_of(rows)
                 if version is not None:
-                    self._index_in_background(state, version, SEGMENT_ROWS)
+                    self._index(state, version, SEGMENT_ROWS)
         if version is not None and n_stored > MEMTABLE_ROWS:
-            # Few rows are the next search's own affair.
-            self._index_in_background(self.state(name), version, MEMTABLE_ROWS)
+            self._index(self.state(name), version, MEMTABLE_ROWS)
         if not n_stored and errors.count:
             first = errors.items[0]
             raise InvalidInput(
@@ -239,12 +238,15 @@ class Galleries:
             repository.prune_removals(session, state)
         return state
 
-    def _index_in_background(self, state: GalleryRow, version: LoadedVersion, least_rows: int) -> None:
+    def _index(self, state: GalleryRow, version: LoadedVersion, least_rows: int) -> None:
+        """In the background, so many rows; here, few that searches wait for."""
         if (version.entry.model_id, version.entry.version) != (state.model_id, state.version):
             return
         live = self.views.live(state, version.estimator)
         if live.pending(state.seq) >= least_rows:
             self.views.in_background(live, state.seq)
+        else:
+            self.views.follow(live, state.seq)
 
     def item(self, name: str, id: str) -> ItemOut:
         """One item with its vector, or `UnknownItem`."""

@@ -5,7 +5,8 @@ a snapshot at one sequence number: *segments* (immutable, mapped from a folder t
 masks of their rows that were replaced or erased since, and a *memtable* of the rows that no segment holds yet.
 
 - Read path: `LiveGallery.view` brings the view up to a sequence number, then the view is searched. Few new rows go to
-  the memtable (`_advance`); else segments are opened, or made of the rows (`_load`).
+  the memtable (`_advance`); else segments are opened, or made of the rows (`_load`). Whoever wrote few rows through
+  this process has done that already, where somebody searched since the write before.
 - Recovery: `_load` in a process that has no view. What is damaged is removed, what is missing is made from the rows.
 - Compaction: `compact` merges small segments and makes anew those that lost many rows or their folder.
 
@@ -16,8 +17,9 @@ changes, and a new one replaces it by one assignment.
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -58,6 +60,7 @@ class LiveGallery:
         self._lock = threading.Lock()
         self._view: GalleryView | None = None
         self._parts: list[Part] = []
+        self._is_searched = False
 
     # ------------------------------------------------------------ reading
 
@@ -69,9 +72,19 @@ class LiveGallery:
 
     def view(self, seq: int) -> GalleryView:
         """A view that holds everything up to ``seq`` at least. `UnknownGallery` when it was deleted meanwhile."""
-        view = self.cached(seq)
-        if view is not None:
-            return view
+        view = self.cached(seq) or self._catch_up(seq)
+        self._is_searched = True
+        return view
+
+    def follow(self, seq: int) -> None:
+        """Take in what was just written, if it is little, so that the next search need not. `UnknownGallery` when the
+        gallery was deleted meanwhile."""
+        # Without a search since, it can wait: many writes are then taken in together.
+        if self._is_searched and self.pending(seq) <= MEMTABLE_ROWS:
+            self._is_searched = False
+            self._catch_up(seq)
+
+    def _catch_up(self, seq: int) -> GalleryView:
         with self._lock:
             # Whoever had the lock before may have made the view that is wanted.
             return self.cached(seq) or self._advance() or self._load()
@@ -262,6 +275,17 @@ def _removed_rows(removals: NDArray[np.int64], parts: Sequence[Part]) -> tuple[N
     )
 
 
+@contextmanager
+def _upkeep() -> Iterator[None]:
+    """Log what fails of work that nobody waits for."""
+    try:
+        yield
+    except UnknownGallery:
+        pass
+    except Exception:
+        log.exception("a gallery's upkeep failed")
+
+
 OPEN_GALLERIES = 64
 """Galleries (by version) whose views one process keeps."""
 
@@ -315,15 +339,16 @@ class OpenGalleries:
         with self._lock:
             # From here on, what is asked for needs another turn.
             self._scheduled.discard(id(live))
-        try:
+        with _upkeep():
             live.view(seq)
             while not self._closing.is_set() and live.compact():
                 pass
             self.cluster.settle(prefix_of(*live.key), live.segment_names())
-        except UnknownGallery:
-            pass
-        except Exception:
-            log.exception("a gallery's upkeep failed")
+
+    def follow(self, live: LiveGallery, seq: int) -> None:
+        """`LiveGallery.follow`, whose failure is none of the write's: the next search meets it."""
+        with _upkeep():
+            live.follow(seq)
 
     def evict(self, key: str) -> None:
         self._live.drop([version_key for version_key, _ in self._live.entries() if version_key[0] == key])

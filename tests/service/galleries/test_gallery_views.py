@@ -80,9 +80,10 @@ def test_every_interleaving_gives_what_brute_force_gives(
         rng = np.random.default_rng(seed)
         galleries.put(name, served(estimator))
         state = galleries.state(name)
-        # Two views on one folder, as two processes have.
+        # Two views on one folder, as two processes have; what is written goes through the first one's.
         pair = [
-            LiveGallery(galleries.database, galleries.views.disk(state), state, estimator) for _ in range(2)
+            galleries.views.live(state, estimator),
+            LiveGallery(galleries.database, galleries.views.disk(state), state, estimator),
         ]
         truth: dict[str, Any] = {}
         for what, argument in [*steps, ("look", 0), ("look", 1)]:
@@ -95,7 +96,7 @@ def test_every_interleaving_gives_what_brute_force_gives(
                     )
                     for one in argument
                 }
-                galleries.write(name, [rows(new)], RowErrors(), None)
+                galleries.write(name, [rows(new)], RowErrors(), served(estimator))
                 truth.update(new)
             elif what == "erase":
                 if argument in truth:
@@ -131,6 +132,27 @@ def test_every_interleaving_gives_what_brute_force_gives(
         assert not galleries.views.disk(state).path.exists()
 
     run()
+
+
+def test_a_write_is_taken_in_before_the_next_search(galleries: Galleries, estimators: dict[str, Any]) -> None:
+    estimator, rng = estimators["metric"], np.random.default_rng(0)
+    galleries.put("g", served(estimator))
+    live = galleries.views.live(galleries.state("g"), estimator)
+
+    def has_been_taken_in(n: int) -> bool:
+        new = {f"i{at}": (rng.normal(size=WIDTH).astype(np.float32), None, None) for at in range(n)}
+        galleries.write("g", [rows(new)], RowErrors(), served(estimator))
+        return live.cached(galleries.state("g").seq) is not None
+
+    # Nobody searches yet.
+    assert not has_been_taken_in(3)
+    for _ in range(2):
+        live.view(galleries.state("g").seq)
+        assert has_been_taken_in(2)
+    # Nobody searched since: it can wait. Many rows are made a segment of, which a write does not wait for.
+    assert not has_been_taken_in(2)
+    live.view(galleries.state("g").seq)
+    assert not has_been_taken_in(20)
 
 
 def settings_for(galleries: Galleries) -> Any:
