@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-from pairmark.models.core.compiled import estimating_kernel, inner_kernel, kernel
+from pairmark.models.core.compiled import estimating_kernel, inlined_kernel, inner_kernel, kernel
 
 _ROWS = 8
 LANES = 8
@@ -214,6 +214,19 @@ def scan_codes(codes, steps, queries, out):
             for j in range(codes.shape[1]):
                 total += np.float32(codes[i, j]) * queries[q, j]
             out[q, i] = total * steps[i]
+
+
+# As the functions of Python, each of which numba compiles by itself for each two types.
+
+
+@inlined_kernel
+def smaller(a, b):
+    return b if b < a else a
+
+
+@inlined_kernel
+def larger(a, b):
+    return b if b > a else a
 
 
 @inner_kernel

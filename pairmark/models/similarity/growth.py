@@ -23,6 +23,9 @@ from pairmark.models.similarity.kernels.layout import (
     CELL_FIELDS,
     CELL_POSITION,
     CELL_SAME,
+    N_CELLS,
+    N_NODES,
+    N_TODO,
     RUN,
     TODO_FIELDS,
     Bins,
@@ -231,10 +234,12 @@ def grow_tree(grid: Grid, pairs: PairTable, limits: GrowthLimits, seed: int) -> 
         below=np.empty(2),
         run=np.empty(RUN, dtype=np.float32),
     )
+    gains = np.empty(widest)
     scratch = Scratch(
         histograms=np.empty((levels, 2, n_tried * widest), dtype=np.int32),
         low_sums=np.empty((2, widest), dtype=np.int32),
-        gains=np.empty(widest),
+        gains=gains,
+        gain_bits=gains.view(np.int64),
         costs=np.empty((2, 2)),
         stack=np.empty((2 * levels + 2, 3), dtype=np.int64),
         # Depth first: of each level one cell waits at most, and of the lowest one two.
@@ -250,20 +255,18 @@ def grow_tree(grid: Grid, pairs: PairTable, limits: GrowthLimits, seed: int) -> 
     )
     cells = np.full((64, CELL_FIELDS), -1, dtype=np.int64)
     cells[0, [CELL_DEPTH, CELL_POSITION, CELL_SAME, CELL_DIFFERENT]] = 0, 0, same, different
-    cells, nodes = kernels.grow(
-        grid.points,
-        grid.features,
-        grid.n_features,
-        pairs,
-        limits,
-        bins,
-        heap,
-        scratch,
-        cells,
-        np.array([seed], dtype=np.uint64),
-    )
+    nodes, counts, state = np.empty((64 + n_heap, 4)), np.array([1, 1, 0]), np.array([seed], dtype=np.uint64)
+    scratch.todo[0] = 0, 0, pairs.n_same, pairs.n_same, n_pairs
+    while True:
+        kernels.grow(
+            grid.points, grid.features, grid.n_features, pairs, limits, bins, heap, scratch, cells, nodes, counts, state
+        )  # fmt: skip
+        if not counts[N_TODO]:
+            break
+        cells, nodes = (np.concatenate([table, np.empty_like(table)]) for table in (cells, nodes))
+    nodes = nodes[: counts[N_NODES]]
     return Tree(
-        cells=cells.copy(),
+        cells=cells[: counts[N_CELLS]].copy(),
         features=nodes[:, 0].astype(np.int32),
         thresholds=nodes[:, 1].astype(np.float32),
         node_low=nodes[:, 2].astype(np.int32),

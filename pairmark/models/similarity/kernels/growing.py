@@ -6,14 +6,14 @@ Weights are integers, so every sum is exact, and neither the order of adding nor
 Of the results (see `grow`), ``cells`` has one row a TreeRank cell, ``nodes`` one row a LeafRank node. A child of a node
 is another node (>= 0) or a cell, written as ``-1 - cell``.
 
-What these kernels cost to compile is most of a first fit, so: only `grow` can be called from Python, memory is
-allocated there, and counters are int64 from the start, since a literal 0 would be one more type to compile for.
+What these kernels cost to compile is most of a first fit, so: only `grow` can be called from Python, NumPy allocates
+all memory, and counters are int64 from the start, since a literal 0 would be one more type to compile for.
 """
 
 import numpy as np
 
 from pairmark.models.core.compiled import inlined_kernel, inner_kernel, kernel
-from pairmark.models.core.kernels import next_random
+from pairmark.models.core.kernels import larger, next_random, smaller
 from pairmark.models.similarity.kernels.layout import (
     CELL_DEPTH,
     CELL_DIFFERENT,
@@ -26,6 +26,9 @@ from pairmark.models.similarity.kernels.layout import (
     INNER,
     LEFT,
     MAX_MIN,
+    N_CELLS,
+    N_NODES,
+    N_TODO,
     RIGHT,
     RUN,
     TODO_CELL,
@@ -87,7 +90,7 @@ def best_border(column, half, pair_map, pairs, segment, low, high, totals, costs
         total = np.int64(0)
         stop = segment[2 * kind + 1]
         for start in range(segment[2 * kind], stop, RUN):
-            m = min(RUN, stop - start)
+            m = smaller(RUN, stop - start)
             fill_values(column, half, pair_map, rows, start, start + m, run)
             for t in range(m):
                 total += np.int64(weight[start + t]) * np.int64(run[t] <= low)
@@ -132,7 +135,7 @@ def _part_node(column, threshold, half, pair_map, pairs, heap, h, scratch):
         # No branch on a comparison of values, which is a coin toss: pairs are written to both places, and only the
         # counts tell which one holds.
         for begin in range(start, stop, RUN):
-            n, first = np.uint64(min(RUN, stop - begin)), np.uint64(begin)
+            n, first = np.uint64(smaller(RUN, stop - begin)), np.uint64(begin)
             fill_values(column, half, pair_map, rows, begin, begin + np.int64(n), run)
             for t in range(n):
                 above = np.uint64(run[t] > threshold)
@@ -244,8 +247,8 @@ def count(histogram, size, points, pairs, segment, bins):
                 for k in range(n_tried):
                     f = features[k]
                     a, b = np.uint32(left_row[f]), np.uint32(right_row[f])
-                    first[k] = np.uint32((max(a, b) >> shift[k]) + below[k])
-                    second[k] = np.uint32((min(a, b) >> shift[k]) + above[k])
+                    first[k] = np.uint32((larger(a, b) >> shift[k]) + below[k])
+                    second[k] = np.uint32((smaller(a, b) >> shift[k]) + above[k])
             for k in range(n_tried):
                 counts[np.uint64(first[k])] += w
                 counts[np.uint64(second[k])] += w
@@ -274,7 +277,7 @@ def best_split(histogram, bins, sums, costs, scratch):
     scale = same_cost * different_cost
     below_same, below_different, gains = scratch.low_sums[0], scratch.low_sums[1], scratch.gains
     n_tried = bins.shift.shape[0]
-    bits = gains.view(np.int64)
+    bits = scratch.gain_bits
     best_half, best_place, best_bin = np.int64(-1), np.int64(-1), np.int64(-1)
     # Below this a gain is the rounding of none.
     best_gain = 1e-9 * (sums[0] * same_cost) * (sums[1] * different_cost)
@@ -298,11 +301,11 @@ def best_split(histogram, bins, sums, costs, scratch):
                 s * same_cost + d * different_cost,
                 (all_same - s) * same_cost + (all_different - d) * different_cost,
             )
-            gains[b] = cross * cross / max(low * high, 1e-300)
+            gains[b] = cross * cross / larger(low * high, 1e-300)
         # Floats that are not negative are in the order of their bits, whose maximum needs no care for NaN.
         top = np.int64(0)
         for b in range(size - np.uint64(1)):
-            top = max(top, bits[b])
+            top = larger(top, bits[b])
         # The first of equal gains: the lowest border, in whatever order the maximum was taken.
         for b in range(size - np.uint64(1)):
             if bits[b] == top:
@@ -459,16 +462,6 @@ def _draw_first(features, n_first, state):
 
 
 @inner_kernel
-def _longer(table):
-    """The table with space for twice as many rows."""
-    longer = np.empty((2 * table.shape[0], table.shape[1]), dtype=table.dtype)
-    for row in range(table.shape[0]):
-        for column in range(table.shape[1]):
-            longer[row, column] = table[row, column]
-    return longer
-
-
-@inner_kernel
 def _write_nodes(nodes, n_nodes, numbered, heap, features, d, first_child):
     """Number a cell's nodes level by level and write them; returns how many nodes there are then."""
     # In two passes: a node names its children by their numbers, which are given level by level.
@@ -491,35 +484,28 @@ def _write_nodes(nodes, n_nodes, numbered, heap, features, d, first_child):
 
 
 @kernel
-def grow(points, features, d, pairs, limits, bins, heap, scratch, cells, state):
-    """Grow a similarity tree (Clemencon & Vogel, "The Similarity TreeRank Algorithm").
+def grow(points, features, d, pairs, limits, bins, heap, scratch, cells, nodes, counts, state):
+    """Grow a similarity tree (Clemencon & Vogel, "The Similarity TreeRank Algorithm") until it is done or a table full.
 
     Parameters
     ----------
     points, pairs, limits, bins, heap, scratch : see `layout`; pairs are reordered.
     features : (u,) numbers of the points' features among all ``d``.
-    cells : a table with the root.
+    cells : (space, 7) int64, parents before children; the root is there.
+    nodes : (space, 4) float64: ``half * d + feature``, the threshold, and the child for a pair feature at most, or
+        above, it: 32-bit numbers, all exact.
+    counts : (3,) int64, how far the tree is: cells to split, cells, nodes. The first call splits the root; further ones
+        with longer tables go on where a table was full.
     state : (1,) uint64, of the draws of features.
-
-    Returns
-    -------
-    cells : (n_cells, 7) int64, parents before children.
-    nodes : (n_nodes, 4) float64: ``half * d + feature``, the threshold, and the
-        child for a pair feature at most, or above, it.
     """
     max_depth, leaf_depth = limits.max_depth, limits.leaf_depth
     n_used, n_pairs = points.codes.shape[1], pairs.rows.shape[1]
-    n_tried = min(limits.n_tried, n_used)
+    n_tried = smaller(limits.n_tried, n_used)
     n_heap, borders, left = heap.side.shape[0], scratch.borders, scratch.left
     sorted_pairs = n_pairs if n_pairs <= FEW_PAIRS and n_used <= FEW_FEATURES else EXACT_PAIRS
 
-    # Feature, threshold, low and high child: 32-bit numbers, all exact in float64.
-    nodes = np.empty((64, 4), dtype=np.float64)
-    n_cells, n_nodes, n_todo = np.int64(1), np.int64(0), np.int64(1)
-    # Cells to split: the cell, and its segment.
-    todo = scratch.todo
-    todo[0, 0], todo[0, 1], todo[0, 2], todo[0, 3], todo[0, 4] = 0, 0, pairs.n_same, pairs.n_same, n_pairs
-    while n_todo > 0:
+    n_todo, n_cells, n_nodes, todo = counts[N_TODO], counts[N_CELLS], counts[N_NODES], scratch.todo
+    while n_todo > 0 and n_cells + 2 <= cells.shape[0] and n_nodes + n_heap <= nodes.shape[0]:
         n_todo -= 1
         cell = todo[n_todo, TODO_CELL]
         segment, sums, depth = heap.segments[1], heap.sums[1], cells[cell, CELL_DEPTH]
@@ -538,8 +524,6 @@ def grow(points, features, d, pairs, limits, bins, heap, scratch, cells, state):
         if left[0] * sums[1] <= left[1] * sums[0]:
             continue
 
-        if n_cells + 2 > cells.shape[0]:
-            cells = _longer(cells)
         for right in range(2):
             child = n_cells + right
             cells[child, CELL_DEPTH] = depth + 1
@@ -556,8 +540,6 @@ def grow(points, features, d, pairs, limits, bins, heap, scratch, cells, state):
                 line[2 + 2 * kind] = segment[2 * kind + 1] if right else borders[kind]
         n_todo += 2
         cells[cell, CELL_NODE] = n_nodes
-        while n_nodes + n_heap > nodes.shape[0]:
-            nodes = _longer(nodes)
         n_nodes = _write_nodes(nodes, n_nodes, scratch.numbered, heap, features, d, n_cells)
         n_cells += 2
-    return cells[:n_cells], nodes[:n_nodes]
+    counts[N_TODO], counts[N_CELLS], counts[N_NODES] = n_todo, n_cells, n_nodes

@@ -15,6 +15,8 @@ RUN = 512
 """Pairs whose feature is worked out at a time while a segment is searched or parted."""
 TODO_CELL, TODO_FIELDS = 0, 5
 """Columns of the list of cells to split: the cell, and its segment (1 to 4)."""
+N_TODO, N_CELLS, N_NODES = range(3)
+"""What is counted as a tree grows: cells to split, cells, nodes."""
 INNER, LEFT, RIGHT = 1, 2, 3
 """What a LeafRank node is: a split, or a leaf that sends its pairs to the left or to the right child cell."""
 
@@ -119,7 +121,7 @@ class Scratch(NamedTuple):
     Attributes
     ----------
     histograms : (levels, 2, bins) int32, by kind of pair.
-    low_sums, gains : (2, most bins) int32 and (most bins,) float64, of one feature.
+    low_sums, gains : (2, most bins) int32 and (most bins,) float64, of one feature. gain_bits : their bits as int64.
     costs : (2, 2) float64, what a pair of each kind costs, and the costs of a node's pairs.
     stack, todo : (n, 3) and (n, 5) int64, nodes and cells that are to be split.
     numbered : (n_heap,) int32, numbers of nodes. borders, left : (2,) int64, of a cell's pairs.
@@ -129,6 +131,7 @@ class Scratch(NamedTuple):
     histograms: Int32
     low_sums: Int32
     gains: Float64
+    gain_bits: Int64
     costs: Float64
     stack: Int64
     todo: Int64

@@ -14,6 +14,7 @@ streamed into the second-level cache before many pairs walk it, instead of fetch
 import numpy as np
 
 from pairmark.models.core.compiled import inlined_kernel, inner_kernel, kernel
+from pairmark.models.core.kernels import larger, smaller
 from pairmark.models.similarity.kernels.layout import MAX_MIN
 
 BLOCK, _PLACES = 512, 1 << 17
@@ -34,7 +35,7 @@ _FEATURE = np.uint64((1 << FEATURE_BITS) - 1)
 def pair_value(a, b, half, pair_map):
     """One of the two symmetric features of a pair's values."""
     if pair_map == MAX_MIN:
-        return max(a, b) if half == 0 else min(a, b)
+        return larger(a, b) if half == 0 else smaller(a, b)
     return abs(a - b) if half == 0 else a + b
 
 
