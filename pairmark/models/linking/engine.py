@@ -435,7 +435,8 @@ class Linking:
         assert self.model is not None
         give(self.connection, "pairs_to_score", a=a, b=b, place=np.arange(a.size))
         words = self.connection.execute(
-            f"SELECT * FROM ({self.cells.coded('FROM pairs_to_score', 'place, ')}) ORDER BY place"
+            f"SELECT {', '.join(self.cells.words)} FROM ({self.cells.coded('FROM pairs_to_score', 'place, ')}) "
+            "ORDER BY place"
         ).fetchnumpy()
         return self.model.log_odds(self.cells.symbols(words))
 

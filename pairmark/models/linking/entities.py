@@ -6,7 +6,7 @@ import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from pairmark.models.core.arrays import Bool, Float64, Int64
+from pairmark.models.core.arrays import Bool, Float64, Int32, Int64
 
 MAX_RECORDS = 500
 """Different records of one entity; where more are joined, the weakest links are cut."""
@@ -47,53 +47,60 @@ def entities(
     -------
     All these rows, and the first row of the entity of each.
     """
-    rows, places = np.unique(np.concatenate([a, b, *together, *apart]), return_inverse=True)
-    left, right, one, other, *parted = np.split(
-        places, np.cumsum([a.size, b.size, *(each.size for each in (*together, *apart))])[:-1]
+    sides = a, b, *together, *apart
+    is_row = np.zeros(1 + max(int(side.max(initial=-1)) for side in sides), dtype=np.bool_)
+    for side in sides:
+        is_row[side] = True
+    rows, place = np.flatnonzero(is_row), np.cumsum(is_row, dtype=np.int32) - np.int32(1)
+    n, n_said, parted = rows.size, together[0].size, [place[side] for side in apart]
+    # What people joined first.
+    ends = np.stack(
+        [np.append(place[said], place[side]) for said, side in zip(together, (a, b), strict=True)]
     )
-    n = rows.size
-    joined_by = coo_array(
-        (np.ones(left.size + one.size), (np.append(left, one), np.append(right, other))), shape=(n, n)
-    )
-    label = connected_components(joined_by, directed=False)[1].astype(np.int64)
-    surest = np.lexsort((b, a, -scores))
-    ends = np.stack([np.append(one, left[surest]), np.append(other, right[surest])], axis=1)
-    label = _bound_components(label, ends)
+    del is_row, place
+    joined_by = coo_array((np.ones(ends.shape[1], dtype=np.bool_), ends), shape=(n, n))
+    label = connected_components(joined_by, directed=False)[1]
+    del joined_by
+
+    def surest(links: Int64) -> Int64:
+        """Links in the order that they are taken in."""
+        score = np.append(np.full(n_said, np.inf), scores)[links]
+        return links[np.lexsort((ends[1, links], ends[0, links], -score))]
+
+    label = _bound_components(label, ends, surest)
     sizes = np.bincount(label, minlength=1)
-    table = np.full(n, -1) if exclusive is None else exclusive(rows)
-    one_of, other_of = _pairs_inside(label, sizes)
+    table = np.broadcast_to(np.int64(-1), n) if exclusive is None else exclusive(rows)
+    members = np.argsort(label, kind="stable").astype(np.int32)
+    one_of, other_of = _pairs_inside(members, label, sizes)
     odds = np.clip(log_odds(rows[one_of], rows[other_of]), -_CLIP, _CLIP) if one_of.size else np.empty(0)
     if contradicts is not None and one_of.size:
         odds[contradicts(rows[one_of], rows[other_of])] = -np.inf
     # Most are joined by links that nothing speaks against: the rest are joined one by one.
     is_plain = sizes <= min(most, MAX_RECORDS)
     is_plain[label[one_of[odds <= 0]]] = False
-    is_plain[label[np.concatenate([one, *parted])]] = False
-    inside = np.unique(np.stack([label, table])[:, table >= 0], axis=1, return_counts=True)
-    is_plain[inside[0][0][inside[1] > 1]] = False
-    first = np.full(sizes.size, n)
-    np.minimum.at(first, label, np.arange(n))
-    root = first[label]
-    is_said = np.arange(ends.shape[0]) < one.size
-    is_inside = label[ends[:, 0]] == label[ends[:, 1]]
-    ends, is_said = ends[is_inside], is_said[is_inside]
-    order = np.argsort(label[ends[:, 0]], kind="stable")
-    bounds = np.searchsorted(label[ends[order, 0]], np.arange(sizes.size + 1))
-    members = np.argsort(label, kind="stable")
+    is_plain[label[np.concatenate([ends[0, :n_said], *parted])]] = False
+    if exclusive is not None:
+        inside = np.unique(np.stack([label, table])[:, table >= 0], axis=1, return_counts=True)
+        is_plain[inside[0][0][inside[1] > 1]] = False
     starts = np.cumsum(sizes) - sizes
+    # Members ascend: the first one is the first row.
+    root = members[starts[label]]
+    links = surest(np.flatnonzero(~is_plain[label[ends[0]]] & (label[ends[0]] == label[ends[1]])))
+    links = links[np.argsort(label[ends[0, links]], kind="stable")]
+    bounds = np.searchsorted(label[ends[0, links]], np.arange(sizes.size + 1))
     n_inside = sizes * (sizes - 1) // 2
     stops = np.cumsum(n_inside)
     for group in np.flatnonzero(~is_plain).tolist():
         records = members[starts[group] : starts[group] + sizes[group]]
-        steps = order[bounds[group] : bounds[group + 1]]
+        steps = links[bounds[group] : bounds[group + 1]]
         between = np.zeros((records.size, records.size))
         between[np.triu_indices(records.size, 1)] = odds[stops[group] - n_inside[group] : stops[group]]
         between += between.T
         is_apart = (label[parted[0]] == group) & (label[parted[1]] == group)
         for x, y in np.stack([np.searchsorted(records, side[is_apart]) for side in parted], axis=1):
             between[x, y] = between[y, x] = min(_APART, between[x, y])
-        pairs = np.searchsorted(records, ends[steps])
-        root[records] = records[_merge_groups(between, pairs, is_said[steps], table[records], most)]
+        pairs = np.searchsorted(records, ends[:, steps].T)
+        root[records] = records[_merge_groups(between, pairs, steps < n_said, table[records], most)]
     return rows, np.asarray(rows[root])
 
 
@@ -120,26 +127,25 @@ def _merge_groups(between: Float64, pairs: Int64, is_said: Bool, table: Int64, m
     return root
 
 
-def _pairs_inside(label: Int64, sizes: Int64) -> Pairs:
+def _pairs_inside(members: Int32, label: Int32, sizes: Int64) -> tuple[Int32, Int32]:
     """Places of all pairs of the members of each component, one component after the other."""
-    order = np.argsort(label, kind="stable")
-    n_after = np.cumsum(sizes)[label[order]] - np.arange(order.size) - 1
-    member = np.repeat(np.arange(order.size), n_after)
+    n_after = np.cumsum(sizes)[label[members]] - np.arange(members.size) - 1
+    member = np.repeat(np.arange(members.size, dtype=np.int32), n_after)
     # The pairs of a member are with the next one, the one after that, and so on.
     nth = np.arange(member.size) - np.repeat(np.cumsum(n_after) - n_after, n_after)
-    return order[member], order[member + 1 + nth]
+    return members[member], members[member + nth + 1]
 
 
-def _bound_components(label: Int64, ends: Int64) -> Int64:
+def _bound_components(label: Int32, ends: Int32, surest: Callable[[Int64], Int64]) -> Int32:
     """Labels of components of `MAX_RECORDS` at most: larger ones lose their weakest links."""
     is_large = (np.bincount(label, minlength=1) > MAX_RECORDS)[label]
     if not is_large.any():
         return label
     root = np.where(is_large, np.arange(label.size), -1)
     groups = {at: [at] for at in np.flatnonzero(is_large).tolist()}
-    for x, y in ends[is_large[ends[:, 0]]].tolist():
+    for x, y in ends[:, surest(np.flatnonzero(is_large[ends[0]]))].T.tolist():
         one, other = sorted((int(root[x]), int(root[y])))
         if one != other and len(groups[one]) + len(groups[other]) <= MAX_RECORDS:
             root[groups[other]] = one
             groups[one] += groups.pop(other)
-    return np.unique(np.where(is_large, label.size + root, label), return_inverse=True)[1]
+    return np.unique(np.where(is_large, label.size + root, label), return_inverse=True)[1].astype(np.int32)

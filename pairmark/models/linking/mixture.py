@@ -224,11 +224,12 @@ class Mixture:
 
     def log_odds(self, symbols: NDArray[Any]) -> Float64:
         """(n, d) symbols -> (n,) log odds of a match."""
-        if not symbols.size:
-            return np.zeros(symbols.shape[0])
-        joint = self.by_class(symbols)
-        n = self.n_matching
-        return np.asarray(np.logaddexp.reduce(joint[:n]) - np.logaddexp.reduce(joint[n:]))
+        odds, n = np.zeros(symbols.shape[0]), self.n_matching
+        for start in range(0, odds.size if symbols.size else 0, _AT_ONCE):
+            part = slice(start, start + _AT_ONCE)
+            joint = self.by_class(symbols[part])
+            odds[part] = np.logaddexp.reduce(joint[:n]) - np.logaddexp.reduce(joint[n:])
+        return odds
 
     def contributions(self, symbols: NDArray[Any]) -> list[float]:
         """(d,) symbols of one pair -> what each column adds to the log odds, all else being as it is."""

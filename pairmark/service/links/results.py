@@ -42,6 +42,7 @@ from pairmark.service.links.duck import copy_to, duckdb_session, quoted_text
 
 FITTED, RECORD_LINES = "fitted.json", "records.jsonl"
 _LINE_END = 10
+_BYTES_AT_ONCE, _KEYS_AT_ONCE = 2**24, 2**24
 FORM = 7
 """Of a folder; earlier ones are read no more."""
 _TABLES = ("records", "entities", "links", "changes", "statements")
@@ -185,15 +186,30 @@ def _write_index(connection: Any, folder: Path) -> None:
     connection.execute(
         f"COPY (SELECT side, id, entity, forms FROM indexed ORDER BY row) TO {quoted_text(lines)} (FORMAT json)"
     )
-    text = np.memmap(lines, np.uint8, "r") if lines.stat().st_size else np.empty(0, np.uint8)
-    np.save(folder / "ends.npy", 1 + np.flatnonzero(text == _LINE_END).astype(np.int64))
-    key_rows = connection.execute(
-        "SELECT key, row FROM (SELECT unnest(keys) AS key, row FROM indexed UNION ALL SELECT md5_number_lower('id:' || "
-        "id), row FROM indexed UNION ALL SELECT md5_number_lower('entity:' || entity), row FROM indexed) "
-        "WHERE key IS NOT NULL ORDER BY key, row"
-    ).fetchnumpy()
-    for name, column, kind in (("keys", "key", np.uint64), ("keyed", "row", np.int32)):
-        np.save(folder / f"{name}.npy", np.ma.getdata(key_rows[column]).astype(kind))
+    ends, n_read = [np.empty(0, np.int64)], 0
+    with lines.open("rb") as text:
+        while block := text.read(_BYTES_AT_ONCE):
+            n_before, n_read = n_read, n_read + len(block)
+            ends.append(n_before + 1 + np.flatnonzero(np.frombuffer(block, np.uint8) == _LINE_END))
+    np.save(folder / "ends.npy", np.concatenate(ends))
+    connection.execute(
+        "CREATE OR REPLACE TEMP TABLE row_keys AS SELECT key, CAST(row AS INTEGER) AS row FROM (SELECT unnest(keys) AS "
+        "key, row FROM indexed UNION ALL SELECT md5_number_lower('id:' || id), row FROM indexed UNION ALL SELECT "
+        "md5_number_lower('entity:' || entity), row FROM indexed) WHERE key IS NOT NULL"
+    )
+    n_keys = connection.execute("SELECT count(*) FROM row_keys").fetchone()[0]
+    # Keys are spread evenly over their range: one part of it after the other is sorted.
+    n_bits = (n_keys // _KEYS_AT_ONCE).bit_length()
+    with (folder / "keys.npy").open("wb") as keys, (folder / "keyed.npy").open("wb") as rows:
+        for file, kind in ((keys, "<u8"), (rows, "<i4")):
+            header = {"descr": kind, "fortran_order": False, "shape": (n_keys,)}
+            np.lib.format.write_array_header_1_0(file, header)
+        for part in range(2**n_bits):
+            found = connection.execute(
+                f"SELECT key, row FROM row_keys WHERE key >> {64 - n_bits} = {part} ORDER BY key, row"
+            ).fetchnumpy()
+            for file, column in ((keys, "key"), (rows, "row")):
+                np.ma.getdata(found[column]).tofile(file)
 
 
 def record_links_sql(n_tables: int, cells: str, joins: str) -> str:
