@@ -25,7 +25,7 @@ from pairmark.models.records.compare import LinkField
 from pairmark.schemas.links import LinksRequest, LinkSummary
 from pairmark.service.cli import main
 from pairmark.service.errors import InvalidInput, NotReady, PairmarkError
-from pairmark.service.links import duck, folders
+from pairmark.service.links import duck, folders, results
 from pairmark.service.links.judging import Pair
 from pairmark.service.links.linking import link_files
 from pairmark.service.links.outputs import Outputs
@@ -146,6 +146,23 @@ def test_the_number_of_threads_and_of_parts_and_the_format_change_nothing(
     assert linked(tmp_path, parquet) == once
     monkeypatch.setattr(engine, "_AT_ONCE", 300)
     assert linked(tmp_path, file) == once
+
+
+def test_an_index_that_is_made_in_parts_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = write(tmp_path / "t.csv", table(300, "dependent")[1])
+    found = []
+    for n_keys in (results._KEYS_AT_ONCE, 100):
+        monkeypatch.setattr(results, "_KEYS_AT_ONCE", n_keys)
+        monkeypatch.setattr(results, "_BYTES_AT_ONCE", 64 * n_keys)
+        state, scratch = tmp_path / f"state{n_keys}", tmp_path / f"scratch{n_keys}"
+        for folder in (state, scratch):
+            folder.mkdir()
+        outputs = Outputs(links=scratch / "links.csv")
+        settings, request = Settings(job_threads=1), LinksRequest(left="table")
+        link_files([file], scratch, settings, request, outputs=outputs, folder=state)
+        found.append({path.name: path.read_bytes() for path in state.iterdir() if path.suffix == ".npy"})
+    assert found[0] == found[1]
+    assert len(found[0]) == 3
 
 
 def test_a_lower_share_of_false_links_leaves_the_surer_ones(tmp_path: Path) -> None:
@@ -455,6 +472,29 @@ def test_products_whose_columns_are_written_in_several_ways_are_linked_by_words(
     summary, rows = linked(tmp_path, write(tmp_path / "both.csv", both))
     assert summary.links <= 8
     assert summary.links or any("no links" in note for note in summary.notes)
+
+
+@pytest.mark.parametrize(("shared", "least", "most"), [(0, 0, 0), (300, 200, 300)])
+def test_words_link_no_more_than_chance_does_not(tmp_path: Path, shared: int, least: int, most: int) -> None:
+    drawn, parts = np.random.default_rng(1), [["ka", "lo", "mi", "ren"], ["sta", "vo", "bel", "tur"]]
+    syllables = [a + b for a, b in itertools.product(*parts)]
+    drugs = [f"{a}{b}ix" for a, b in zip(syllables * 4, drawn.choice(syllables, 64), strict=True)]
+    makers = [f"{b}a{a} labs" for a, b in zip(syllables, drawn.choice(syllables, 16), strict=True)]
+    forms = ["tablets", "capsules", "cream", "drops", "syrup"]
+    choices = drugs, [5, 10, 20, 25, 50, 100, 200, 400], forms, [10, 20, 30, 50, 60, 100], makers
+    things = list(dict.fromkeys(tuple(str(drawn.choice(of)) for of in choices) for _ in range(620)))
+    ways = ("{0} {1}mg", "{2}", "{3} pcs", "{4}"), ("{1}mg {0}", "{2:.3}.", "{3} st", "{4}")
+    files, names = list[Path](), ("product", "form", "package", "maker")
+    for side, of, way in zip("lr", (things[:300], things[300 - shared : 600 - shared]), ways, strict=True):
+        columns = {"id": [f"{side}{'/'.join(thing)}" for thing in of]}
+        columns |= {
+            name: [form.format(*thing) for thing in of] for name, form in zip(names, way, strict=True)
+        }
+        files.append(write(tmp_path / f"{side}.csv", columns))
+    summary, rows = linked(tmp_path, *files, right="other")
+    assert any("hardly any two agree in enough columns" in note for note in summary.notes)
+    assert least <= sum(row["left"][1:] == row["right"][1:] for row in rows) <= summary.links <= most
+    assert any("nothing in common" in note for note in summary.notes) == (not summary.links)
 
 
 def test_links_by_words_go_on_by_words_and_take_no_rules(tmp_path: Path) -> None:

@@ -294,6 +294,7 @@ class Linking:
             is_alone,
             cut=_WORDS_CUT if self._by_words_alone else CUT,
             one_to_one=self._one_to_one or self._by_words_alone,
+            beats_chance=self._by_words_alone and not self.sides.within,
         )
         self._scorer = lambda a, b: texts.terms.scores(place[a], place[b])
         self.cut = max(LEAST_SCORE, self._given_cut or 0)
@@ -406,7 +407,11 @@ class Linking:
                 if len(self.fields) == 1
                 else ""
             )
-            self.notes.append(f"no links: no two records agree in enough of {names or 'any column'}{alone}")
+            self.notes.append(
+                "no links: the tables have nothing in common: records share no more words than chance brings"
+                if self._by_words_alone and not self.sides.within
+                else f"no links: no two records agree in enough of {names or 'any column'}{alone}"
+            )
 
     def _keep_expected(self, expected: float) -> None:
         """Of ``scored``, links to the register at a mean share of false ones."""

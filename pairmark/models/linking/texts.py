@@ -22,7 +22,7 @@ from pairmark.models.records.comparators import tokenize_texts
 from pairmark.models.records.compare import LinkField, register
 from pairmark.models.records.kernels import tokens
 from pairmark.models.records.kernels.tokens import Cells
-from pairmark.models.records.neighbors import RankedKeys, cell_keys
+from pairmark.models.records.neighbors import RankedKeys, cell_keys, distinct_codes
 
 CUT: Final = 0.5
 _MOST_POSTINGS, _COMMON = 1_000, 0.2
@@ -34,6 +34,7 @@ _FEW, _LEAST_CODE, _LEAST_NUMBER = 20, 4, 5
 """Records that may have a code; the fewest characters of one, and digits of one that is a number."""
 _NEARLY, _BEGUN = 0.9, 0.25
 _LEAST_NORM, _PAIRS_AT_ONCE = 1e-12, 65_536
+_BY_CHANCE = 0.25
 _AHEAD, LEAST_SCORE = 0.1, 0.2
 """By how much the best must be ahead of the next on both sides to be linked below the cut; no link scores less."""
 _HYPHENS = re.compile(r"(?<=[a-z0-9])[-/_](?=[a-z]*\d)|(?<=\d)[-/_](?=[a-z0-9])")
@@ -126,6 +127,7 @@ def link_texts(
     *,
     cut: float = CUT,
     one_to_one: bool = False,
+    beats_chance: bool = False,
 ) -> TextLinks:
     """Candidates among records, scored and linked.
 
@@ -134,11 +136,23 @@ def link_texts(
     words, numbers : as `read_texts` gives them. tables : (n,) of each row.
     is_alone : of each table, whether none of its rows can be linked to another of it.
     cut : links score above it. one_to_one : links are each other's best.
+    beats_chance : at or above the least score of a link, tables whose words are in other rows have `_BY_CHANCE` of its
+        links at most (Elias and Gygi 2007, "Target-decoy search strategy"). Fewer than four links are none then.
     """
     terms = Terms.of(words, numbers, begun=_BEGUN if is_alone.all() else 0.0)
-    a, b = terms.keys.pairs(tables, is_alone, _MOST_POSTINGS, _COMMON)
-    score = terms.scores(a, b)
-    return TextLinks(terms, a, b, score, _links(a, b, score, tables.size, cut, one_to_one))
+
+    def linked(terms: Terms) -> TextLinks:
+        a, b = terms.keys.pairs(tables, is_alone, _MOST_POSTINGS, _COMMON)
+        score = terms.scores(a, b)
+        return TextLinks(terms, a, b, score, _links(a, b, score, tables.size, cut, one_to_one))
+
+    found = linked(terms)
+    if beats_chance:
+        by_chance = linked(terms.by_chance(tables))
+        found.is_link[
+            found.score < _least_score(found.score[found.is_link], by_chance.score[by_chance.is_link])
+        ] = False
+    return found
 
 
 class Terms(NamedTuple):
@@ -188,6 +202,23 @@ class Terms(NamedTuple):
     def nearest(self, rows: Int64, tables: Int64, is_alone: Bool, n_nearest: int) -> Int64:
         """`RankedKeys.nearest`: no rule of candidates has a say in it."""
         return self.keys.nearest(rows, tables, is_alone, n_nearest, _MOST_POSTINGS, _COMMON)
+
+    def by_chance(self, tables: Int64) -> "Terms":
+        """The terms of all tables but the first in other rows of their tables, each of which has as many rare and
+        frequent ones as it had: what is alike then is so by chance."""
+        n, size = tables.size, self.keys.counts.size
+        row, ranks = np.repeat(np.arange(n), np.diff(self.keys.starts)), self.keys.ranks.copy()
+        moving = np.flatnonzero(tables[row] > 0)
+        kind = 2 * np.log2(self.keys.counts).astype(np.int64) + self.keys.is_gram
+        like = kind[ranks[moving]], tables[row[moving]]
+        any_order = np.lexsort((np.random.default_rng(0).random(moving.size), *like))
+        ranks[moving[np.lexsort(like)]] = ranks[moving[any_order]]
+        codes = distinct_codes(row * size + ranks)
+        starts, ranks = np.searchsorted(codes, np.arange(n + 1) * size), (codes % size).astype(np.int32)
+        counts = np.bincount(ranks, minlength=size)
+        keys = self.keys._replace(starts=starts, ranks=ranks, counts=counts)
+        # A code of another thing is no code by chance.
+        return self._replace(keys=keys, is_code=np.zeros_like(self.is_code))
 
     def scores(self, a: Int64, b: Int64) -> Float64:
         """Cosines of pairs of rows, with what their codes say."""
@@ -247,6 +278,13 @@ def _products(rows: Any, others: Any, a: Int64, b: Int64) -> Float64:
     """Of pairs of sparse rows, some at a time."""
     parts = np.array_split(np.stack([a, b]), 1 + a.size // _PAIRS_AT_ONCE, axis=1)
     return np.concatenate([rows[one].multiply(others[other]).sum(axis=1) for one, other in parts])
+
+
+def _least_score(scores: Float64, nulls: Float64) -> float:
+    """The least score of a link; infinite where chance brings too many."""
+    ranked, nulls = np.sort(scores), np.sort(nulls)
+    n_nulls, n_links = (of.size - np.searchsorted(of, ranked) for of in (nulls, ranked))
+    return float(ranked[n_nulls + 1 <= _BY_CHANCE * n_links].min(initial=np.inf))
 
 
 def _links(a: Int64, b: Int64, score: Float64, n: int, cut: float, one_to_one: bool) -> Bool:
