@@ -256,17 +256,22 @@ def _alike(one, other):
 
 
 @inner_kernel
+def _mark_heads(side, tokens, heads, none):
+    """The first two characters of each token as a number; ``none`` for one with a digit, which is alike to none, and
+    for one of a character, to its equal only."""
+    for x in range(tokens.shape[0]):
+        start, stop = side.token_starts[tokens[x]], side.token_starts[tokens[x] + 1]
+        heads[x] = none
+        if stop - start > 1 and not side.flags[tokens[x]] & DIGIT:
+            heads[x] = (np.int64(side.squeezed[start]) << 32) + side.squeezed[start + 1]
+
+
+@inner_kernel
 def _match(a, tokens, b, others, texts, shares, heads, trigrams):
     """How well each token of either side is matched by the other: the rows of ``shares``."""
     shares[0, : tokens.shape[0]], shares[1, : others.shape[0]] = 0.0, 0.0
-    for side, own, codes, none in ((a, tokens, heads[0], -1), (b, others, heads[1], -2)):
-        for x in range(own.shape[0]):
-            start, stop = side.token_starts[own[x]], side.token_starts[own[x] + 1]
-            # A token with a digit is alike to none, and one of a character to its equal only.
-            is_head = stop - start > 1 and not side.flags[own[x]] & DIGIT
-            codes[x] = none
-            if is_head:
-                codes[x] = (np.int64(side.squeezed[start]) << 32) + side.squeezed[start + 1]
+    _mark_heads(a, tokens, heads[0], -1)
+    _mark_heads(b, others, heads[1], -2)
     for x in range(tokens.shape[0]):
         for y in range(others.shape[0]):
             if a.hashes[tokens[x]] == b.hashes[others[y]]:
