@@ -11,6 +11,7 @@ last bit.
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from itertools import accumulate
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
@@ -176,10 +177,10 @@ class Comparators:
         values = np.full((n, int(self._columns[-1])), np.nan)
         missing = np.ascontiguousarray(cells_missing(records))
         for place, field in enumerate(self._numeric):
-            first, there = self._columns[place], ~missing[:, field]
-            if there.any():
-                numbers = np.array(records[there, field].tolist(), dtype=np.float64)
-                values[there, first : self._columns[place + 1]] = numbers.reshape(len(numbers), -1)
+            first, stop = self._columns[place : place + 2].tolist()
+            nothing = (np.nan, np.nan) if self._is_place[place] else np.nan
+            numbers = [nothing if cell is None else cell for cell in records[:, field].tolist()]
+            values[:, first:stop] = np.array(numbers, dtype=np.float64).reshape(n, stop - first)
         return Prepared(n, cells._replace(weights=weights), values, missing)
 
     def compare(self, a: Prepared, left: Int64, b: Prepared, right: Int64, *, joined: bool = True) -> Float32:
@@ -191,12 +192,16 @@ class Comparators:
         out = np.empty((left.size, len(self.features)), dtype=np.float32)
         lacked = np.empty((left.size, a.missing.shape[1]), dtype=np.bool_)
         measures.compare_missing(a.missing, b.missing, left, right, self.one_sided, lacked, out)
-        sides = a.cells, b.cells, a.n, b.n, left, right
-        tokens.compare_texts(*sides, self._plain_places, out)
+        sides = a.n, b.n, left, right
+        # Arrays by themselves are handed to a kernel in a third of the time that a tuple of all takes.
+        texts = a.cells.chars, a.cells.starts, b.cells.chars, b.cells.starts
+        tokens.compare_texts(*texts, *sides, self._plain_places, out)
         rules = self._rules, self._numbers_of, self._plain_places, self._levels_of
-        levels.compare_levels(*sides[:2], a.numbers, b.numbers, *sides[2:], *rules, out)
+        levels.compare_levels(*texts, a.numbers, b.numbers, *sides, *rules, out)
         groups = self._groups[: None if joined else self.is_text.sum()]
-        tokens.compare_tokens(*sides, groups, self.rarity.unseen[0], self._soft_places, lacked, out)
+        tokens.compare_tokens(
+            a.cells, b.cells, *sides, groups, self.rarity.unseen[0], self._soft_places, lacked, out
+        )
         fields = self._columns, self._is_place, self._place_levels, self._numeric_places
         measures.compare_numbers(a.numbers, b.numbers, left, right, *fields, out)
         return out
@@ -250,8 +255,7 @@ class Comparators:
 
 def tokenize_texts(texts: Sequence[str]) -> Cells:
     """Characters and tokens of texts; nothing is weighed yet."""
-    lengths = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))
-    starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    starts = np.fromiter(accumulate(map(len, texts), initial=0), dtype=np.int64, count=len(texts) + 1)
     chars = np.frombuffer("".join(texts).encode("utf-32-le", "replace"), dtype=np.int32)
     room = chars.size + 1
     squeezed, token_starts = np.empty(room, dtype=np.int32), np.empty(room, dtype=np.int64)

@@ -279,13 +279,16 @@ def _best_level(a, b):
 
 
 @kernel
-def compare_levels(a, b, numbers, others, n_a, n_b, left, right, rules, columns, jaros, places, out):
+def compare_levels(
+    chars, starts, others, other_starts, x, y, n_a, n_b, left, right, rules, columns, jaros, places, out
+):
     """Levels of pairs of rows; NaN where either cell is missing.
 
     Parameters
     ----------
-    a, b : `Cells` of the two sides, ``n_a`` and ``n_b`` rows of each string. left, right : (n,) int64 rows.
-    numbers, others : (n_a, c) and (n_b, c) of the two sides. columns : (S,) which of them a string is, or -1.
+    chars, starts, others, other_starts : of the `Cells` of the two sides, ``n_a`` and ``n_b`` rows of each string.
+    left, right : (n,) int64 rows. x, y : (n_a, c) and (n_b, c) numbers of the two sides.
+    columns : (S,) which of them a string is, or -1.
     rules : (S,) by their place in `RULES`.
     places : (S,) the column of each string's level in ``out``. jaros : (S,) that of its Jaro-Winkler similarity, which
         is there already.
@@ -293,7 +296,7 @@ def compare_levels(a, b, numbers, others, n_a, n_b, left, right, rules, columns,
     for k in range(left.shape[0]):
         for string in range(places.shape[0]):
             p, q = string * n_a + left[k], string * n_b + right[k]
-            one, other = a.chars[a.starts[p] : a.starts[p + 1]], b.chars[b.starts[q] : b.starts[q + 1]]
+            one, other = chars[starts[p] : starts[p + 1]], others[other_starts[q] : other_starts[q + 1]]
             rule, column = rules[string], columns[string]
             if one.shape[0] == 0 or other.shape[0] == 0:
                 out[k, places[string]] = np.nan
@@ -302,6 +305,6 @@ def compare_levels(a, b, numbers, others, n_a, n_b, left, right, rules, columns,
             elif rule == _LIST:
                 out[k, places[string]] = _best_level(one, other)
             else:
-                x = numbers[left[k], column] if column >= 0 else np.nan
-                y = others[right[k], column] if column >= 0 else np.nan
-                out[k, places[string]] = _level(one, other, x, y, rule, out[k, jaros[string]])
+                number = x[left[k], column] if column >= 0 else np.nan
+                beside = y[right[k], column] if column >= 0 else np.nan
+                out[k, places[string]] = _level(one, other, number, beside, rule, out[k, jaros[string]])

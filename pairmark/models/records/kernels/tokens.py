@@ -194,18 +194,18 @@ def levenshtein(a, b):
 
 
 @kernel
-def compare_texts(a, b, n_a, n_b, left, right, places, out):
+def compare_texts(chars, starts, others, other_starts, n_a, n_b, left, right, places, out):
     """Jaro-Winkler and Levenshtein similarity of whole strings; NaN where either is missing.
 
     Parameters
     ----------
-    a, b : `Cells` of the two sides, ``n_a`` and ``n_b`` rows of each string. left, right : (n,) int64 rows.
-    places : (S,) the first column of each string in ``out``.
+    chars, starts, others, other_starts : of the `Cells` of the two sides, ``n_a`` and ``n_b`` rows of each string.
+    left, right : (n,) int64 rows. places : (S,) the first column of each string in ``out``.
     """
     for k in range(left.shape[0]):
         for string in range(places.shape[0]):
             p, q, features = string * n_a + left[k], string * n_b + right[k], out[k, places[string] :]
-            one, other = a.chars[a.starts[p] : a.starts[p + 1]], b.chars[b.starts[q] : b.starts[q + 1]]
+            one, other = chars[starts[p] : starts[p + 1]], others[other_starts[q] : other_starts[q + 1]]
             if one.shape[0] == 0 or other.shape[0] == 0:
                 features[:2] = np.nan
                 continue
