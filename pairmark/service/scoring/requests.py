@@ -207,7 +207,8 @@ def _dense_lists(body: bytes, names: Mapping[str, object]) -> tuple[dict[str, An
             if numbers.size != shape[1]:
                 shape = (len(value), len(value[0]))
                 n_lists += len(value)
-                widths = {len(row) for row in value if isinstance(row, simdjson.Array)}
+                # A number among them, counted as a list, would make up for a list within a row.
+                widths = {len(row) if isinstance(row, simdjson.Array) else None for row in value}
                 if widths != {shape[1]}:
                     return None
             lists[name] = numbers.reshape(shape).astype(np.float32)

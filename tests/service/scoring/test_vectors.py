@@ -88,6 +88,8 @@ def test_sparse_vectors_unfold_to_the_dense_ones(dense: np.ndarray) -> None:
         ("[[], [1, 2]]", "left[0]", "expected at least 1 item"),
         ("[]", "left", "expected at least 1 item"),
         ("[[1, 2], 3]", "left[1]", "expected a valid array"),
+        ("[[1, [2, 3]], 4]", "left[0][1]", "expected a valid number"),
+        ("[[1, [2, 3, 4, 5]], 6, 7, 8]", "left[0][1]", "expected a valid number"),
         ('[[1, 2], {"indices": [0], "values": [1]}]', "left[1]", "expected a valid array"),
         ("null", "left", "expected a vector"),
         ("3", "left", "expected a vector"),
