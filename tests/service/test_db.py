@@ -275,7 +275,7 @@ def test_an_older_embedded_database_is_copied_then_migrated_and_that_is_said(new
 
 @pytest.fixture
 def hasty(new_database: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Database]:
-    """A PostgreSQL database whose statements may take 0.3 s."""
+    """A PostgreSQL database whose statements may take a second."""
     monkeypatch.setattr(postgres, "GRACE_S", 1.0)
     with Database(new_database("postgresql"), timeout_s=1.0) as opened:
         yield opened

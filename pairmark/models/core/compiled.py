@@ -21,7 +21,8 @@ class _WithoutCollections(event.Listener):
         gc.disable()
 
     def on_end(self, event: Any) -> None:
-        if self._were_enabled.pop():
+        # Of what began before this module was imported, nothing is known.
+        if self._were_enabled and self._were_enabled.pop():
             gc.enable()
 
 

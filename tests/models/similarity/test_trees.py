@@ -92,7 +92,7 @@ CASES = [
     {"max_depth": 7, "leaf_depth": 1},
     {"max_depth": 3, "leaf_depth": 5, "max_features": 2},
     {"max_depth": 5, "leaf_depth": 3, "pair_map": "max-min"},
-    {"max_depth": 5, "leaf_depth": 3, "pair_map": "max-min"},
+    {"max_depth": 9, "leaf_depth": 2},
 ]
 
 
@@ -191,6 +191,20 @@ def test_forest_is_the_mean_of_its_trees(aggregation: Any, params: dict[str, Any
     assert np.allclose(model.pair_score(left, right), expected, rtol=1e-6, atol=1e-6)
     assert len({tree.thresholds.tobytes() for tree in model.trees_}) == 5
     assert all(tree.auc() > 0.7 for tree in model.trees_)
+
+
+def test_a_tree_that_outgrows_its_first_tables_is_the_smaller_one_grown_on() -> None:
+    left, right, same = pairs_of(3, 4_000, 4, "real")
+
+    def cells(max_depth: int) -> np.ndarray:
+        return SimilarityTree(max_depth=max_depth, leaf_depth=2).fit_pairs(left, right, same).trees_[0].cells
+
+    few, many = cells(4), cells(9)
+    # Tables have space for 64 cells at first.
+    assert len(few) < 64 < 256 < len(many)
+    facts = [layout.CELL_DEPTH, layout.CELL_POSITION, layout.CELL_SAME, layout.CELL_DIFFERENT]
+    top = many[many[:, layout.CELL_DEPTH] <= 4]
+    assert sorted(few[:, facts].tolist()) == sorted(top[:, facts].tolist())
 
 
 def test_training_pairs_and_their_swap_grow_one_tree() -> None:
