@@ -137,7 +137,8 @@ def link_texts(
     is_alone : of each table, whether none of its rows can be linked to another of it.
     cut : links score above it. one_to_one : links are each other's best.
     beats_chance : at or above the least score of a link, tables whose words are in other rows have `_BY_CHANCE` of its
-        links at most (Elias and Gygi 2007, "Target-decoy search strategy"). Fewer than four links are none then.
+        links at most (Elias and Gygi 2007, "Target-decoy search strategy"). Fewer than four links are none then; where
+        the tables but the largest have fewer rows, they stay: nothing tells chance there.
     """
     terms = Terms.of(words, numbers, begun=_BEGUN if is_alone.all() else 0.0)
 
@@ -147,7 +148,7 @@ def link_texts(
         return TextLinks(terms, a, b, score, _links(a, b, score, tables.size, cut, one_to_one))
 
     found = linked(terms)
-    if beats_chance:
+    if beats_chance and tables.size - np.bincount(tables, minlength=1).max() >= 1 / _BY_CHANCE:
         by_chance = linked(terms.by_chance(tables))
         found.is_link[
             found.score < _least_score(found.score[found.is_link], by_chance.score[by_chance.is_link])

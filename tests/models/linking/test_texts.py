@@ -56,6 +56,21 @@ def test_offers_of_one_thing_are_linked_within_a_table_and_across():
     assert (across.b >= 300).all()
 
 
+@pytest.mark.parametrize("n", [1, 3, 12])
+def test_a_few_rows_that_a_long_table_has_are_linked_though_chance_is_asked(n):
+    titles = offers(300)
+    found = link_texts(
+        titles[::2] + titles[1 : 2 * n : 2],
+        [""] * (300 + n),
+        np.repeat([0, 1], [300, n]),
+        np.array([True, True]),
+        one_to_one=True,
+        beats_chance=True,
+    )
+    assert (found.b == found.a + 300)[found.is_link].all()
+    assert found.is_link.sum() == n
+
+
 def test_models_of_one_line_that_only_a_number_tells_apart_are_no_links():
     lines = [
         f"acme cordless hammer drill black {pack} dx{1000 + number}"
