@@ -72,7 +72,7 @@ class LiveGallery:
 
     def view(self, seq: int) -> GalleryView:
         """A view that holds everything up to ``seq`` at least. `UnknownGallery` when it was deleted meanwhile."""
-        view = self.cached(seq) or self._catch_up(seq)
+        view = self.cached(seq) or self.catch_up(seq)
         self._is_searched = True
         return view
 
@@ -82,9 +82,10 @@ class LiveGallery:
         # Without a search since, it can wait: many writes are then taken in together.
         if self._is_searched and self.pending(seq) <= MEMTABLE_ROWS:
             self._is_searched = False
-            self._catch_up(seq)
+            self.catch_up(seq)
 
-    def _catch_up(self, seq: int) -> GalleryView:
+    def catch_up(self, seq: int) -> GalleryView:
+        """As `view`, where nobody searches."""
         with self._lock:
             # Whoever had the lock before may have made the view that is wanted.
             return self.cached(seq) or self._advance() or self._load()
@@ -340,7 +341,7 @@ class OpenGalleries:
             # From here on, what is asked for needs another turn.
             self._scheduled.discard(id(live))
         with _upkeep():
-            live.view(seq)
+            live.catch_up(seq)
             while not self._closing.is_set() and live.compact():
                 pass
             self.cluster.settle(prefix_of(*live.key), live.segment_names())

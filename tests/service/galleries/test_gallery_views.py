@@ -18,6 +18,7 @@ from pairmark.service.galleries.metadata import parse_filter
 from pairmark.service.galleries.rows import RowChecks, RowErrors, VectorForm, id_text
 from pairmark.service.settings import Settings
 from tests.service.galleries.conftest import WIDTH, rows, served
+from tests.serving import until
 
 pytestmark = pytest.mark.each_database
 
@@ -153,6 +154,14 @@ def test_a_write_is_taken_in_before_the_next_search(galleries: Galleries, estima
     assert not has_been_taken_in(2)
     live.view(galleries.state("g").seq)
     assert not has_been_taken_in(20)
+    live.view(galleries.state("g").seq)
+    assert has_been_taken_in(1)
+    # What the background takes in is no search.
+    assert not has_been_taken_in(20)
+    seq = galleries.state("g").seq
+    galleries.views.in_background(live, seq)
+    until(lambda: live.cached(seq), "the background has taken them in")
+    assert not has_been_taken_in(2)
 
 
 def settings_for(galleries: Galleries) -> Any:
