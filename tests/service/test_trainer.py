@@ -3,6 +3,7 @@
 import csv
 from contextlib import contextmanager
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,12 +12,15 @@ from experiments._synthetic_rankings import make_ranking_data, truncated_gaussia
 from pairmark import MetricSimilarity, kendall_tau
 from pairmark.models.core.artefact import read_artefact
 from pairmark.models.pairs.splits import split_data
+from pairmark.models.records import estimator
+from pairmark.models.records.estimator import RecordSimilarity
+from pairmark.models.records.tables import cells_of
 from pairmark.schemas.datasets import DatasetRequest
 from pairmark.service.datasets.held_out import whole_dataset
 from pairmark.service.errors import Fenced, InvalidInput, NotReady, UnknownModel
 from pairmark.service.jobs.leases import Leases, Progress
 from pairmark.service.tables import ModelVersion
-from pairmark.service.training.fitting import fit, score
+from pairmark.service.training.fitting import FoldScorer, fit, score
 from pairmark.service.training.splitting import ROWS, split
 from pairmark.service.training.trainer import STAGES, Trainer
 from pairmark.service.worker import attempt_error
@@ -181,6 +185,35 @@ def test_every_figure_of_folds_is_of_people_whom_the_model_did_not_see(deploymen
     assert scored.estimator.score_pairs(job.X, test.left, test.right).min() == 2
     if kind == "identities":
         assert not scored.calibration_scores.any()
+
+
+def test_models_of_folds_keep_together_what_one_may_keep(monkeypatch):
+    table = {"name": [f"{'abcd'[at % 4]}nna {'klm'[at % 3]}ell {at // 2}" for at in range(80)]}
+    table["city"] = [f"{'xyz'[at % 5 % 3]}burg" for at in range(80)]
+    types = {"name": "name", "city": "category"}
+    models = [
+        RecordSimilarity(n_estimators=4, n_pairs=200, columns=types, random_state=seed).fit(
+            table, np.arange(80) // 2
+        )
+        for seed in range(3)
+    ]
+    # No pair is of the second fold; rows of the others are apart.
+    fold, drawn = np.repeat([0, 2], 40), np.random.default_rng(0)
+    left = drawn.permutation(80)
+    right = np.where(fold[left] == 0, 0, 40) + drawn.integers(0, 40, 80)
+    scorer = FoldScorer(SimpleNamespace(fold_models=models, estimator=models[0]), fold[left])
+    cells = cells_of(table, models[0].schema_, "X")
+    blanked = cells.copy()
+    blanked[:, 1] = None
+    scored = scorer.compare_once(cells, left, right)(np.array([False, True]), np.arange(80))
+    np.testing.assert_array_equal(scored, scorer.score_pairs(blanked, left, right))
+    keep = []
+    for most in range(1_001, 10_001, 300):
+        monkeypatch.setattr(estimator, "_MOST_KEPT", most)
+        keep.append([kept.compare_once(cells, left, right) is None for kept in (models[0], scorer)])
+    assert [True, True] in keep
+    assert [False, False] in keep
+    assert not any(one != all_folds for one, all_folds in keep)
 
 
 def test_groups_are_not_torn_apart(deployment):

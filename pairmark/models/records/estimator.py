@@ -151,10 +151,10 @@ class RecordScorer(PairScorerMixin, BaseEstimator):
         chances."""
         return None
 
-    def compare_once(self, X: Any, left: Int64, right: Int64) -> ScoreWithout | None:
+    def compare_once(self, X: Any, left: Int64, right: Int64, share: float = 1.0) -> ScoreWithout | None:
         """Scores pairs of rows again without some columns, which is faster than blanking them; None where what was
-        compared takes too much memory."""
-        if left.size * len(self._comparators.features) > _MOST_KEPT:
+        compared takes too much memory, of which it may have a ``share``."""
+        if left.size * len(self._comparators.features) > share * _MOST_KEPT:
             return None
         prepared = self._comparators.prepare(self._validated(X, "X"))
         features = self._comparators.compare(prepared, left, prepared, right)

@@ -237,18 +237,24 @@ class FoldScorer:
         return self.job.estimator.patterns(left, right)
 
     def compare_once(self, X: Any, left: Int64, right: Int64) -> ScoreWithout | None:
-        """Scores all pairs again without some columns, what the model of each fold compared being kept; None where a
-        model keeps nothing."""
-        parts = [np.flatnonzero(self.folds == number) for number in range(len(self.job.fold_models))]
-        models = zip(self.job.fold_models, parts, strict=True)
-        kept = [model.compare_once(X, left[part], right[part]) for model, part in models]
+        """Scores all pairs again without some columns, what the model of each fold compared being kept; None where all
+        of that takes too much memory."""
+        kept, parts = list[ScoreWithout](), [np.flatnonzero(self.folds == at) for at in np.unique(self.folds)]
+        for part in parts:
+            # A person is of one fold: each row is prepared once, not by each model.
+            rows, ends = np.unique([left[part], right[part]], return_inverse=True)
+            model, share = self.job.fold_models[self.folds[part[0]]], part.size / self.folds.size
+            score_part = model.compare_once(X[rows], *ends.reshape(2, -1), share)
+            if score_part is None:
+                return None
+            kept.append(score_part)
         order = np.argsort(np.concatenate(parts))
 
         def score(columns: Bool, numbers: Int64) -> NDArray[np.float32]:
             by_fold = [each(columns, np.arange(part.size)) for each, part in zip(kept, parts, strict=True)]
             return np.concatenate(by_fold)[order][numbers]
 
-        return None if None in kept else score
+        return score
 
     def score_pairs(self, cells: Any, left: Int64, right: Int64) -> NDArray[np.float32]:
         """(n,) scores of the pairs, all of them in their order."""
