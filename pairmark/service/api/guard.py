@@ -207,7 +207,7 @@ def _check_head(scope: Scope, headers: dict[bytes, bytes]) -> None:
     if hosts != 1 and (hosts or scope["http_version"] != "1.0"):
         raise Malformed(f"the request has {hosts} Host headers; expected one", field="host")
     encoding = headers.get(b"content-encoding")
-    if encoding is not None and encoding.strip().lower() not in (b"", b"identity"):
+    if encoding is not None and (encoding := encoding.strip().lower()) not in (b"", b"identity"):
         raise UnsupportedMediaType(
             f"the body has Content-Encoding: {encoding.decode('latin-1')[:100]}; expected a body that is not "
             "compressed in transfer. Files of datasets may be compressed themselves, e.g. .csv.gz and Parquet",
