@@ -27,9 +27,9 @@ from pairmark.service.errors import RateLimited, TooLarge
 
 OWNERS = 4
 """So many owners may take all of their slots at once."""
-BEGUN_AT_ONCE = 8
-"""So many requests of one owner begin in one pass of the event loop, of `LIGHT_BYTES` each: about a millisecond's
-work. A longer one counts for several."""
+BEGUN_AT_ONCE = 2
+"""So many requests of one owner begin in one pass of the event loop, of `LIGHT_BYTES` each, about a quarter of a
+millisecond's work: whoever else asks waits for some passes. A longer one counts for several."""
 LIGHT_BYTES = 8 * 1024
 _OWNER: ContextVar[str] = ContextVar("pairmark_owner", default="")
 
