@@ -10,7 +10,7 @@ _HERE = Path(__file__).resolve().parent
 
 @functools.cache
 def commit() -> tuple[str | None, bool]:
-    """The git commit this code is of, and whether tracked files differ from it.
+    """The git commit this code is of, and whether tracked files differ from it, stored results of benchmarks aside.
 
     A wheel states the commit it was built from (``commit.txt``, written by setup.py); a checkout asks git.
     (None, False) where neither is known.
@@ -33,7 +33,10 @@ def checkout_commit(folder: Path) -> tuple[str | None, bool]:
         ).stdout.strip()
 
     try:
-        return git("rev-parse", "HEAD"), bool(git("status", "--porcelain", "--untracked-files=no"))
+        changed = git(
+            "status", "--porcelain", "--untracked-files=no", "--", ".", ":(exclude)*/results/*.json"
+        )
+        return git("rev-parse", "HEAD"), bool(changed)
     except (OSError, subprocess.SubprocessError):
         return None, False
 
