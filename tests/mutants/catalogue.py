@@ -549,6 +549,12 @@ WATCHED: dict[str, tuple[Row, ...]] = {
     ),
     "tests/service/test_links.py": (
         (
+            "words that chance brings link nothing",
+            "pairmark/models/linking",
+            r"links\.is_link\[links\.score < least\] = False",
+            "pass",
+        ),
+        (
             "no table that is read is written over by its links",
             "pairmark/service/cli",
             r"if path\.resolve\(\) in taken:",

@@ -142,18 +142,17 @@ def link_texts(
     """
     terms = Terms.of(words, numbers, begun=_BEGUN if is_alone.all() else 0.0)
 
-    def linked(terms: Terms) -> TextLinks:
+    def link(terms: Terms) -> TextLinks:
         a, b = terms.keys.pairs(tables, is_alone, _MOST_POSTINGS, _COMMON)
         score = terms.scores(a, b)
         return TextLinks(terms, a, b, score, _links(a, b, score, tables.size, cut, one_to_one))
 
-    found = linked(terms)
+    links = link(terms)
     if beats_chance and tables.size - np.bincount(tables, minlength=1).max() >= 1 / _BY_CHANCE:
-        by_chance = linked(terms.by_chance(tables))
-        found.is_link[
-            found.score < _least_score(found.score[found.is_link], by_chance.score[by_chance.is_link])
-        ] = False
-    return found
+        by_chance = link(terms.by_chance(tables))
+        least = _least_score(links.score[links.is_link], by_chance.score[by_chance.is_link])
+        links.is_link[links.score < least] = False
+    return links
 
 
 class Terms(NamedTuple):

@@ -205,11 +205,11 @@ def _write_index(connection: Any, folder: Path) -> None:
             header = {"descr": kind, "fortran_order": False, "shape": (n_keys,)}
             np.lib.format.write_array_header_1_0(file, header)
         for part in range(2**n_bits):
-            found = connection.execute(
+            sorted_keys = connection.execute(
                 f"SELECT key, row FROM row_keys WHERE key >> {64 - n_bits} = {part} ORDER BY key, row"
             ).fetchnumpy()
             for file, column in ((keys, "key"), (rows, "row")):
-                np.ma.getdata(found[column]).tofile(file)
+                np.ma.getdata(sorted_keys[column]).tofile(file)
 
 
 def record_links_sql(n_tables: int, cells: str, joins: str) -> str:
